@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "fleet/optim/update.h"
+
+#include <cmath>
+#include <limits>
+#include <variant>
+
+#include "fleet/optim/cpu_targets.h"
+
+namespace fleet::optim {
+namespace {
+
+// The gradient as it is: no clip, no decay.
+template <class T>
+struct Plain {
+  FLEET_OPTIM_INLINE T operator()(T gradient, T) const { return gradient; }
+};
+
+// The gradient after clip and decay, in Paddle's order.
+template <class T>
+struct Adjusted {
+  explicit Adjusted(const Update<T>& update)
+      : scale(static_cast<T>(update.transform.scale)),
+        min(static_cast<T>(update.transform.min)),
+        max(static_cast<T>(update.transform.max)) {
+    if (update.decay.kind == Decay::kL1) {
+      l1 = static_cast<T>(update.decay.coefficient);
+    } else if (update.decay.kind == Decay::kL2) {
+      l2 = static_cast<T>(update.decay.coefficient);
+    }
+  }
+
+  FLEET_OPTIM_INLINE T operator()(T gradient, T value) const {
+    T g = gradient * scale;
+    // Written so that NaN passes through.
+    g = g < min ? min : g;
+    g = g > max ? max : g;
+    const T sign = static_cast<T>((value > T(0)) - (value < T(0)));
+    return g + l1 * sign + l2 * value;
+  }
+
+  T scale;
+  T min;
+  T max;
+  T l1 = T(0);
+  T l2 = T(0);
+};
+
+template <class T>
+bool IsPlain(const Update<T>& update) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  return (update.decay.kind == Decay::kNone ||
+          update.decay.kind == Decay::kDecoupled) &&
+         update.transform.scale == 1.0 && update.transform.min == -kInfinity &&
+         update.transform.max == kInfinity;
+}
+
+template <class T>
+double DecoupledDecay(const Update<T>& update) {
+  return update.decay.kind == Decay::kDecoupled ? update.decay.coefficient
+                                                : 0.0;
+}
+
+// What is left of a value after decoupled decay.
+template <class T>
+T Keep(const Update<T>& update) {
+  return static_cast<T>(1.0 - update.learning_rate * DecoupledDecay(update));
+}
+
+// Below, one function per rule: all of a parameter's slices. `gradient` is
+// Plain or Adjusted. Scalars are worked out in double and rounded once.
+
+template <class T, class Gradient>
+FLEET_OPTIM_INLINE void Run(const Sgd&, const Update<T>& update,
+                            Gradient gradient) {
+  const T lr = static_cast<T>(update.learning_rate);
+  const T keep = Keep(update);
+  for (const Slice<T>& slice : update.slices) {
+    T* __restrict p = slice.values;
+    const T* __restrict g = slice.gradient;
+    for (int64_t i = 0; i < slice.size; ++i) {
+      const T value = p[i] * keep;
+      p[i] = value - lr * gradient(g[i], value);
+    }
+  }
+}
+
+template <class T, class Gradient>
+FLEET_OPTIM_INLINE void Run(const Momentum& rule, const Update<T>& update,
+                            Gradient gradient) {
+  const T lr = static_cast<T>(update.learning_rate);
+  const T keep = Keep(update);
+  const T mu = static_cast<T>(rule.mu);
+  // The step is g * direct + v * along.
+  const T direct = rule.nesterov ? T(1) : T(0);
+  const T along = rule.nesterov ? mu : T(1);
+  for (const Slice<T>& slice : update.slices) {
+    T* __restrict p = slice.values;
+    const T* __restrict raw = slice.gradient;
+    T* __restrict velocity = slice.state[0];
+    for (int64_t i = 0; i < slice.size; ++i) {
+      const T value = p[i] * keep;
+      const T g = gradient(raw[i], value);
+      const T v = mu * velocity[i] + g;
+      velocity[i] = v;
+      p[i] = value - lr * (g * direct + v * along);
+    }
+  }
+}
+
+template <class T, class Gradient>
+FLEET_OPTIM_INLINE void Run(const Adam& rule, const Update<T>& update,
+                            Gradient gradient) {
+  const double correction2 = std::sqrt(1.0 - double{*update.powers[1]});
+  const T lr = static_cast<T>(update.learning_rate * correction2 /
+                              (1.0 - double{*update.powers[0]}));
+  const T epsilon = static_cast<T>(rule.epsilon * correction2);
+  const T keep = Keep(update);
+  const T beta1 = static_cast<T>(rule.beta1);
+  const T beta2 = static_cast<T>(rule.beta2);
+  const T rest1 = static_cast<T>(1.0 - rule.beta1);
+  const T rest2 = static_cast<T>(1.0 - rule.beta2);
+  for (const Slice<T>& slice : update.slices) {
+    T* __restrict p = slice.values;
+    const T* __restrict raw = slice.gradient;
+    T* __restrict moment1 = slice.state[0];
+    T* __restrict moment2 = slice.state[1];
+    for (int64_t i = 0; i < slice.size; ++i) {
+      const T value = p[i] * keep;
+      const T g = gradient(raw[i], value);
+      const T m = beta1 * moment1[i] + rest1 * g;
+      const T v = beta2 * moment2[i] + rest2 * g * g;
+      moment1[i] = m;
+      moment2[i] = v;
+      p[i] = value - lr * (m / (std::sqrt(v) + epsilon));
+    }
+  }
+}
+
+template <class T, class Gradient>
+FLEET_OPTIM_INLINE void Run(const Adagrad& rule, const Update<T>& update,
+                            Gradient gradient) {
+  const T lr = static_cast<T>(update.learning_rate);
+  const T epsilon = static_cast<T>(rule.epsilon);
+  const T keep = Keep(update);
+  for (const Slice<T>& slice : update.slices) {
+    T* __restrict p = slice.values;
+    const T* __restrict raw = slice.gradient;
+    T* __restrict moment = slice.state[0];
+    for (int64_t i = 0; i < slice.size; ++i) {
+      const T value = p[i] * keep;
+      const T g = gradient(raw[i], value);
+      const T s = moment[i] + g * g;
+      moment[i] = s;
+      p[i] = value - lr * g / (std::sqrt(s) + epsilon);
+    }
+  }
+}
+
+template <class T, class Gradient>
+FLEET_OPTIM_INLINE void Run(const Adamax& rule, const Update<T>& update,
+                            Gradient gradient) {
+  const T lr =
+      static_cast<T>(update.learning_rate / (1.0 - double{*update.powers[0]}));
+  const T epsilon = static_cast<T>(rule.epsilon);
+  const T keep = Keep(update);
+  const T beta1 = static_cast<T>(rule.beta1);
+  const T beta2 = static_cast<T>(rule.beta2);
+  const T rest1 = static_cast<T>(1.0 - rule.beta1);
+  for (const Slice<T>& slice : update.slices) {
+    T* __restrict p = slice.values;
+    const T* __restrict raw = slice.gradient;
+    T* __restrict moment = slice.state[0];
+    T* __restrict inf_norm = slice.state[1];
+    for (int64_t i = 0; i < slice.size; ++i) {
+      const T value = p[i] * keep;
+      const T g = gradient(raw[i], value);
+      const T m = beta1 * moment[i] + rest1 * g;
+      const T size = std::abs(g);
+      const T shrunk = beta2 * inf_norm[i] + epsilon;
+      const T u = size > shrunk ? size : shrunk;
+      moment[i] = m;
+      inf_norm[i] = u;
+      p[i] = value - lr * (m / u);
+    }
+  }
+}
+
+template <class T, class Gradient>
+FLEET_OPTIM_INLINE void Run(const RmsProp& rule, const Update<T>& update,
+                            Gradient gradient) {
+  const T lr = static_cast<T>(update.learning_rate);
+  const T epsilon = static_cast<T>(rule.epsilon);
+  const T keep = Keep(update);
+  const T rho = static_cast<T>(rule.rho);
+  const T rest = static_cast<T>(1.0 - rule.rho);
+  const T momentum = static_cast<T>(rule.momentum);
+  // Not centered, the mean gradient is zero and stays so.
+  const T rest_mean = rule.centered ? rest : T(0);
+  for (const Slice<T>& slice : update.slices) {
+    T* __restrict p = slice.values;
+    const T* __restrict raw = slice.gradient;
+    T* __restrict step = slice.state[0];
+    T* __restrict mean_square = slice.state[1];
+    T* __restrict mean_grad = slice.state[2];
+    for (int64_t i = 0; i < slice.size; ++i) {
+      const T value = p[i] * keep;
+      const T g = gradient(raw[i], value);
+      const T s = rho * mean_square[i] + rest * g * g;
+      const T a = rho * mean_grad[i] + rest_mean * g;
+      const T b = momentum * step[i] + lr * g / std::sqrt(s - a * a + epsilon);
+      mean_square[i] = s;
+      mean_grad[i] = a;
+      step[i] = b;
+      p[i] = value - b;
+    }
+  }
+}
+
+template <class T, class Gradient>
+FLEET_OPTIM_INLINE void Run(const Adadelta& rule, const Update<T>& update,
+                            Gradient gradient) {
+  const T lr = static_cast<T>(update.learning_rate);
+  const T epsilon = static_cast<T>(rule.epsilon);
+  const T keep = Keep(update);
+  const T rho = static_cast<T>(rule.rho);
+  const T rest = static_cast<T>(1.0 - rule.rho);
+  for (const Slice<T>& slice : update.slices) {
+    T* __restrict p = slice.values;
+    const T* __restrict raw = slice.gradient;
+    T* __restrict squared_grad = slice.state[0];
+    T* __restrict squared_update = slice.state[1];
+    for (int64_t i = 0; i < slice.size; ++i) {
+      const T value = p[i] * keep;
+      const T g = gradient(raw[i], value);
+      const T s = rho * squared_grad[i] + rest * g * g;
+      const T d = std::sqrt((squared_update[i] + epsilon) / (s + epsilon)) * g;
+      squared_grad[i] = s;
+      squared_update[i] = rho * squared_update[i] + rest * d * d;
+      p[i] = value - lr * d;
+    }
+  }
+}
+
+// Two passes: the first moves the moments and takes the norms, the second works
+// the direction out again instead of keeping it.
+template <class T, class Gradient>
+FLEET_OPTIM_INLINE void Run(const Lamb& rule, const Update<T>& update,
+                            Gradient gradient) {
+  const T unbias1 = static_cast<T>(1.0 / (1.0 - double{*update.powers[0]}));
+  const T unbias2 = static_cast<T>(1.0 / (1.0 - double{*update.powers[1]}));
+  const T epsilon = static_cast<T>(rule.epsilon);
+  const T decay = static_cast<T>(DecoupledDecay(update));
+  const T beta1 = static_cast<T>(rule.beta1);
+  const T beta2 = static_cast<T>(rule.beta2);
+  const T rest1 = static_cast<T>(1.0 - rule.beta1);
+  const T rest2 = static_cast<T>(1.0 - rule.beta2);
+  auto direction = [=](T value, T m, T v) __attribute__((always_inline)) {
+    return m * unbias1 / (std::sqrt(v * unbias2) + epsilon) + decay * value;
+  };
+
+  double value_squares = 0.0;
+  double direction_squares = 0.0;
+  for (const Slice<T>& slice : update.slices) {
+    const T* __restrict p = slice.values;
+    const T* __restrict raw = slice.gradient;
+    T* __restrict moment1 = slice.state[0];
+    T* __restrict moment2 = slice.state[1];
+    value_squares += SumSquares(
+        slice.size, [=](int64_t i) __attribute__((always_inline)) {
+          return static_cast<double>(p[i]);
+        });
+    direction_squares += SumSquares(
+        slice.size, [=](int64_t i) __attribute__((always_inline)) {
+          const T g = gradient(raw[i], p[i]);
+          const T m = beta1 * moment1[i] + rest1 * g;
+          const T v = beta2 * moment2[i] + rest2 * g * g;
+          moment1[i] = m;
+          moment2[i] = v;
+          return static_cast<double>(direction(p[i], m, v));
+        });
+  }
+
+  const double ratio = value_squares > 0.0 && direction_squares > 0.0
+                           ? std::sqrt(value_squares / direction_squares)
+                           : 1.0;
+  const T lr = static_cast<T>(update.learning_rate * ratio);
+  for (const Slice<T>& slice : update.slices) {
+    T* __restrict p = slice.values;
+    const T* __restrict moment1 = slice.state[0];
+    const T* __restrict moment2 = slice.state[1];
+    for (int64_t i = 0; i < slice.size; ++i) {
+      p[i] -= lr * direction(p[i], moment1[i], moment2[i]);
+    }
+  }
+}
+
+template <class T, class Gradient>
+FLEET_OPTIM_INLINE void Run(const Lars& rule, const Update<T>& update,
+                            Gradient gradient) {
+  const double decay = DecoupledDecay(update);
+  double value_squares = 0.0;
+  double gradient_squares = 0.0;
+  for (const Slice<T>& slice : update.slices) {
+    const T* __restrict p = slice.values;
+    const T* __restrict raw = slice.gradient;
+    value_squares += SumSquares(
+        slice.size, [=](int64_t i) __attribute__((always_inline)) {
+          return static_cast<double>(p[i]);
+        });
+    gradient_squares += SumSquares(
+        slice.size, [=](int64_t i) __attribute__((always_inline)) {
+          return static_cast<double>(gradient(raw[i], p[i]));
+        });
+  }
+
+  double rate = update.learning_rate;
+  if (decay > 0.0 && value_squares > 0.0 && gradient_squares > 0.0) {
+    const double value_norm = std::sqrt(value_squares);
+    rate *= rule.coefficient * value_norm /
+            (std::sqrt(gradient_squares) + decay * value_norm + rule.epsilon);
+  }
+  const T lr = static_cast<T>(rate);
+  const T shrink = static_cast<T>(decay);
+  const T mu = static_cast<T>(rule.mu);
+  for (const Slice<T>& slice : update.slices) {
+    T* __restrict p = slice.values;
+    const T* __restrict raw = slice.gradient;
+    T* __restrict velocity = slice.state[0];
+    for (int64_t i = 0; i < slice.size; ++i) {
+      const T g = gradient(raw[i], p[i]) + shrink * p[i];
+      const T v = mu * velocity[i] + lr * g;
+      velocity[i] = v;
+      p[i] -= v;
+    }
+  }
+}
+
+template <class T, class Gradient, class Root>
+FLEET_OPTIM_INLINE void RunFtrl(const Ftrl& rule, const Update<T>& update,
+                                Gradient gradient, Root root) {
+  const T inverse_lr = static_cast<T>(1.0 / update.learning_rate);
+  const T keep = Keep(update);
+  const T l1 = static_cast<T>(rule.l1 + 1e-10);
+  const T twice_l2 = static_cast<T>(2.0 * (rule.l2 + 1e-10));
+  for (const Slice<T>& slice : update.slices) {
+    T* __restrict p = slice.values;
+    const T* __restrict raw = slice.gradient;
+    T* __restrict squared = slice.state[0];
+    T* __restrict linear = slice.state[1];
+    for (int64_t i = 0; i < slice.size; ++i) {
+      const T value = p[i] * keep;
+      const T g = gradient(raw[i], value);
+      const T n = squared[i] + g * g;
+      const T root_n = root(n);
+      const T z =
+          linear[i] + g - (root_n - root(squared[i])) * inverse_lr * value;
+      squared[i] = n;
+      linear[i] = z;
+      const T pull = z > T(0) ? l1 : -l1;
+      // Asked the other way round, a NaN would become a zero.
+      p[i] = std::abs(z) <= l1 ? T(0)
+                               : (pull - z) / (root_n * inverse_lr + twice_l2);
+    }
+  }
+}
+
+template <class T, class Gradient>
+FLEET_OPTIM_INLINE void Run(const Ftrl& rule, const Update<T>& update,
+                            Gradient gradient) {
+  if (rule.power == -0.5) {
+    RunFtrl(
+        rule, update, gradient,
+        [](T x) __attribute__((always_inline)) { return std::sqrt(x); });
+  } else {
+    const T exponent = static_cast<T>(-rule.power);
+    RunFtrl(
+        rule, update, gradient, [exponent](T x) __attribute__((always_inline)) {
+          return std::pow(x, exponent);
+        });
+  }
+}
+
+template <class T, class Rule>
+FLEET_OPTIM_INLINE void AdvancePowers(const Rule& rule,
+                                      const Update<T>& update) {
+  if constexpr (Rule::kPowers.size() > 0) {
+    *update.powers[0] = static_cast<T>(*update.powers[0] * rule.beta1);
+  }
+  if constexpr (Rule::kPowers.size() > 1) {
+    *update.powers[1] = static_cast<T>(*update.powers[1] * rule.beta2);
+  }
+}
+
+template <class T, class Rule>
+FLEET_OPTIM_INLINE void RunAll(const Rule& rule,
+                               std::span<const Update<T>> updates) {
+  for (const Update<T>& update : updates) {
+    if (IsPlain(update)) {
+      Run(rule, update, Plain<T>());
+    } else {
+      Run(rule, update, Adjusted<T>(update));
+    }
+    AdvancePowers(rule, update);
+  }
+}
+
+template <class T, class Rule>
+void RunBaseline(const Rule& rule, std::span<const Update<T>> updates) {
+  RunAll(rule, updates);
+}
+
+template <class T, class Rule>
+FLEET_OPTIM_AVX2 void RunAvx2(const Rule& rule,
+                              std::span<const Update<T>> updates) {
+  RunAll(rule, updates);
+}
+
+template <class T, class Rule>
+FLEET_OPTIM_AVX512 void RunAvx512(const Rule& rule,
+                                  std::span<const Update<T>> updates) {
+  RunAll(rule, updates);
+}
+
+}  // namespace
+
+template <class T>
+void Apply(const UpdateRule& rule, std::span<const Update<T>> updates) {
+  std::visit(
+      [updates](const auto& r) {
+        switch (BestCpuTarget()) {
+          case CpuTarget::kAvx512:
+            return RunAvx512(r, updates);
+          case CpuTarget::kAvx2:
+            return RunAvx2(r, updates);
+          case CpuTarget::kBaseline:
+            return RunBaseline(r, updates);
+        }
+      },
+      rule);
+}
+
+template void Apply(const UpdateRule&, std::span<const Update<float>>);
+template void Apply(const UpdateRule&, std::span<const Update<double>>);
+
+}  // namespace fleet::optim
