@@ -23,7 +23,7 @@ template <typename... Parts>
 [[noreturn]] [[gnu::noinline]] [[gnu::cold]] void CheckFailedWith(
     const char* file, int line, const char* condition, const Parts&... parts) {
   std::ostringstream out;
-  (out << ... << parts);
+  ((out << parts), ...);
   CheckFailed(file, line, condition, out.str());
 }
 

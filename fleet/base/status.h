@@ -105,7 +105,7 @@ std::string Concat(const Parts&... parts) {
     return std::string((std::string_view(parts), ...));
   } else {
     std::ostringstream out;
-    (out << ... << parts);
+    ((out << parts), ...);
     return std::move(out).str();
   }
 }
