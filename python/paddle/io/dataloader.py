@@ -132,7 +132,7 @@ class DataLoader:
             return _LocalIterator(self)
         if not self._persistent:
             return _WorkersIterator(self, self._make_pool())
-        pool = self._current.release() if self._current else None
+        pool = None if self._current is None else self._current.release()
         self._current = _WorkersIterator(self, pool or self._make_pool())
         return self._current
 
@@ -141,7 +141,7 @@ class DataLoader:
 
     def __len__(self):
         if self._iterable:
-            raise ValueError(
+            raise TypeError(
                 "DataLoader: the length over an IterableDataset is not known"
             )
         if self.batch_sampler is None:
@@ -265,7 +265,7 @@ class _WorkersIterator:
 
     def __len__(self):
         if self._length is None:
-            raise ValueError(
+            raise TypeError(
                 "DataLoader: the length over an IterableDataset is not known"
             )
         return self._length

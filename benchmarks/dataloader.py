@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""paddle.io.DataLoader against torch's: images/s through two workers.
+
+Both loaders get the same Dataset class, whose numpy transforms are those of a
+small image classifier: pad, crop and flip at random, scale to float32. Runs
+alternate, and the best of each side counts.
+"""
+
+import argparse
+import time
+
+import numpy as np
+
+NUM_WORKERS = 2
+BAR = 1.2
+
+
+class Images:
+    """32x32 colour images, augmented by numpy; item i always gives the same."""
+
+    def __init__(self, size):
+        rng = np.random.RandomState(0)
+        self.images = rng.randint(0, 256, (size, 3, 32, 32), dtype=np.uint8)
+        self.labels = rng.randint(0, 10, size).tolist()
+        # Drawn here, so that the data does not depend on who loads it.
+        self.flips = rng.rand(size) < 0.5
+        self.shifts = rng.randint(0, 9, (size, 2)).tolist()
+        self.mean = np.array([125.3, 123.0, 113.9], "float32").reshape(3, 1, 1)
+        self.scale = 1 / np.array([63.0, 62.1, 66.7], "float32").reshape(3, 1, 1)
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, i):
+        padded = np.zeros((3, 40, 40), np.uint8)
+        padded[:, 4:36, 4:36] = self.images[i]
+        top, left = self.shifts[i]
+        image = padded[:, top : top + 32, left : left + 32]
+        if self.flips[i]:
+            image = image[:, :, ::-1]
+        image = (image - self.mean) * self.scale
+        return image, self.labels[i]
+
+
+def _paddle_epoch(dataset, batch_size):
+    import paddle.io
+
+    return paddle.io.DataLoader(dataset, batch_size=batch_size, num_workers=NUM_WORKERS)
+
+
+def _torch_epoch(dataset, batch_size):
+    import torch.utils.data
+
+    return torch.utils.data.DataLoader(
+        dataset, batch_size=batch_size, num_workers=NUM_WORKERS
+    )
+
+
+def _checksum(loader):
+    """Sums that depend on every element and on the order of the batches."""
+    total = []
+    for images, labels in loader:
+        images, labels = np.asarray(images.numpy()), np.asarray(labels.numpy())
+        total.append((images.dtype, labels.dtype, images.sum(dtype="f8"), *labels))
+    return total
+
+
+def _images_per_second(loader):
+    """Over a whole epoch, the start of the workers included."""
+    start = time.perf_counter()
+    count = 0
+    for _, labels in loader:
+        count += labels.shape[0]
+    return count / (time.perf_counter() - start)
+
+
+def run(size=20000, batch_size=128, rounds=5):
+    """Measures both sides; ok is false where the bar is missed or data differ."""
+    dataset = Images(size)
+    ours, peer = [], []
+    for _ in range(rounds):
+        ours.append(_images_per_second(_paddle_epoch(dataset, batch_size)))
+        peer.append(_images_per_second(_torch_epoch(dataset, batch_size)))
+    small = Images(1000)
+    equal = [s[2:] for s in _checksum(_paddle_epoch(small, batch_size))] == [
+        s[2:] for s in _checksum(_torch_epoch(small, batch_size))
+    ]
+    ratio = max(ours) / max(peer)
+    return {
+        "name": "DataLoader, 2 workers, numpy transforms (images/s)",
+        "ours": max(ours),
+        "peer": max(peer),
+        "ratio": ratio,
+        "bar": BAR,
+        "ok": equal and ratio >= BAR,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", type=int, default=20000, help="images per epoch")
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=5)
+    result = run(**vars(parser.parse_args()))
+    print(
+        f"{result['name']}: ours {result['ours']:.0f}, torch {result['peer']:.0f}, "
+        f"ratio {result['ratio']:.2f}, bar >= {result['bar']}, "
+        f"{'ok' if result['ok'] else 'MISSED'}"
+    )
+    return 0 if result["ok"] else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
