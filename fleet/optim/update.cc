@@ -23,13 +23,9 @@ struct Adjusted {
   explicit Adjusted(const Update<T>& update)
       : scale(static_cast<T>(update.transform.scale)),
         min(static_cast<T>(update.transform.min)),
-        max(static_cast<T>(update.transform.max)) {
-    if (update.decay.kind == Decay::kL1) {
-      l1 = static_cast<T>(update.decay.coefficient);
-    } else if (update.decay.kind == Decay::kL2) {
-      l2 = static_cast<T>(update.decay.coefficient);
-    }
-  }
+        max(static_cast<T>(update.transform.max)),
+        l1(static_cast<T>(update.decay.l1)),
+        l2(static_cast<T>(update.decay.l2)) {}
 
   FLEET_OPTIM_INLINE T operator()(T gradient, T value) const {
     T g = gradient * scale;
@@ -43,29 +39,22 @@ struct Adjusted {
   T scale;
   T min;
   T max;
-  T l1 = T(0);
-  T l2 = T(0);
+  T l1;
+  T l2;
 };
 
 template <class T>
 bool IsPlain(const Update<T>& update) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  return (update.decay.kind == Decay::kNone ||
-          update.decay.kind == Decay::kDecoupled) &&
+  return update.decay.l1 == 0.0 && update.decay.l2 == 0.0 &&
          update.transform.scale == 1.0 && update.transform.min == -kInfinity &&
          update.transform.max == kInfinity;
-}
-
-template <class T>
-double DecoupledDecay(const Update<T>& update) {
-  return update.decay.kind == Decay::kDecoupled ? update.decay.coefficient
-                                                : 0.0;
 }
 
 // What is left of a value after decoupled decay.
 template <class T>
 T Keep(const Update<T>& update) {
-  return static_cast<T>(1.0 - update.learning_rate * DecoupledDecay(update));
+  return static_cast<T>(1.0 - update.learning_rate * update.decay.decoupled);
 }
 
 // Below, one function per rule: all of a parameter's slices. `gradient` is
@@ -251,7 +240,7 @@ FLEET_OPTIM_INLINE void Run(const Lamb& rule, const Update<T>& update,
   const T unbias1 = static_cast<T>(1.0 / (1.0 - double{*update.powers[0]}));
   const T unbias2 = static_cast<T>(1.0 / (1.0 - double{*update.powers[1]}));
   const T epsilon = static_cast<T>(rule.epsilon);
-  const T decay = static_cast<T>(DecoupledDecay(update));
+  const T decay = static_cast<T>(update.decay.decoupled);
   const T beta1 = static_cast<T>(rule.beta1);
   const T beta2 = static_cast<T>(rule.beta2);
   const T rest1 = static_cast<T>(1.0 - rule.beta1);
@@ -282,7 +271,8 @@ FLEET_OPTIM_INLINE void Run(const Lamb& rule, const Update<T>& update,
         });
   }
 
-  const double ratio = value_squares > 0.0 && direction_squares > 0.0
+  const bool adapt = rule.always_adapt || update.decay.decoupled > 0.0;
+  const double ratio = adapt && value_squares > 0.0 && direction_squares > 0.0
                            ? std::sqrt(value_squares / direction_squares)
                            : 1.0;
   const T lr = static_cast<T>(update.learning_rate * ratio);
@@ -299,7 +289,7 @@ FLEET_OPTIM_INLINE void Run(const Lamb& rule, const Update<T>& update,
 template <class T, class Gradient>
 FLEET_OPTIM_INLINE void Run(const Lars& rule, const Update<T>& update,
                             Gradient gradient) {
-  const double decay = DecoupledDecay(update);
+  const double decay = update.decay.decoupled;
   double value_squares = 0.0;
   double gradient_squares = 0.0;
   for (const Slice<T>& slice : update.slices) {

@@ -17,13 +17,13 @@
 namespace fleet::optim {
 
 // Weight decay of one parameter. L1 and L2 are added to the gradient after
-// clipping. Decoupled decay never enters the gradient: Lamb and Lars use it as
-// their formulas say, the other rules shrink the value by 1 - lr * coefficient
-// first (AdamW).
+// clipping: l1 * sign(p) + l2 * p. Decoupled decay never enters the gradient:
+// Lamb and Lars use it as their formulas say, the other rules shrink the value
+// to (1 - lr * decoupled) * p first (AdamW).
 struct Decay {
-  enum Kind { kNone, kL1, kL2, kDecoupled };
-  Kind kind = kNone;
-  double coefficient = 0.0;
+  double l1 = 0.0;
+  double l2 = 0.0;
+  double decoupled = 0.0;
 };
 
 // How clipping changes a gradient: g becomes g * scale, then is cut to

@@ -43,7 +43,7 @@ struct Momentum {
 // m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g * g
 // p -= lr * sqrt(1 - beta2^t) / (1 - beta1^t)
 //         * m / (sqrt(v) + epsilon * sqrt(1 - beta2^t))
-// AdamW is this rule with Decay::kDecoupled.
+// AdamW is this rule with Decay::decoupled.
 struct Adam {
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -106,12 +106,14 @@ struct Adadelta {
 
 // m, v as in Adam;  d = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) +
 // epsilon) + decay * p;  p -= lr * |p| / |d| * d, with norms over the whole
-// parameter, and a ratio of 1 where one of them is zero. The decay is the
-// parameter's, of kind Decay::kDecoupled.
+// parameter. The ratio is 1 where one of them is zero, and for a parameter
+// without decay unless always_adapt. The decay is the parameter's
+// Decay::decoupled.
 struct Lamb {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-6;
+  bool always_adapt = false;
 
   static constexpr std::array<std::string_view, 2> kState = {"moment1",
                                                              "moment2"};
@@ -122,7 +124,7 @@ struct Lamb {
 // r = lr * coefficient * |p| / (|g| + decay * |p| + epsilon), with norms over
 // the whole parameter; r = lr where there is no decay or a norm is zero.
 // v = mu * v + r * (g + decay * p);  p -= v
-// The decay is the parameter's, of kind Decay::kDecoupled.
+// The decay is the parameter's Decay::decoupled.
 struct Lars {
   double mu = 0.9;
   double coefficient = 0.001;

@@ -94,7 +94,9 @@ struct Textbook {
       const double v_hat = b[i] / (1 - std::pow(r.beta2, t));
       d[i] = m_hat / (std::sqrt(v_hat) + r.epsilon) + decay * p[i];
     }
-    const double trust = Norm(p) > 0 && Norm(d) > 0 ? Norm(p) / Norm(d) : 1.0;
+    const bool adapt = decay > 0 || r.always_adapt;
+    const double trust =
+        adapt && Norm(p) > 0 && Norm(d) > 0 ? Norm(p) / Norm(d) : 1.0;
     for (size_t i = 0; i < p.size(); ++i) p[i] -= lr * trust * d[i];
   }
   void Step(const Lars& r, const Vector& g, double lr, double decay) {
@@ -145,6 +147,7 @@ std::vector<Case> Cases() {
        RmsProp{.rho = 0.9, .epsilon = 0.1, .momentum = 0.5, .centered = true}},
       {"Adadelta", Adadelta{.rho = 0.9, .epsilon = 0.01}},
       {"Lamb", Lamb{}},
+      {"LambAlwaysAdapting", Lamb{.always_adapt = true}},
       {"Lars", Lars{.mu = 0.8, .coefficient = 0.3, .epsilon = 0.1}},
       {"Ftrl", Ftrl{.l1 = 0.05, .l2 = 0.1}},
       {"FtrlPower", Ftrl{.l1 = 0.05, .l2 = 0.1, .power = -0.7}},
@@ -232,13 +235,10 @@ class UpdateTest : public testing::TestWithParam<Case> {
       for (int64_t i = 0; i < n; ++i) {
         g[i] = std::fmin(std::fmax(g[i] * transform.scale, transform.min),
                          transform.max);
-        if (decay.kind == Decay::kL2) g[i] += decay.coefficient * textbook.p[i];
-        if (decay.kind == Decay::kL1 && textbook.p[i] != 0) {
-          g[i] += std::copysign(decay.coefficient, textbook.p[i]);
-        }
+        g[i] += decay.l2 * textbook.p[i];
+        if (textbook.p[i] != 0) g[i] += std::copysign(decay.l1, textbook.p[i]);
       }
-      const double decoupled =
-          decay.kind == Decay::kDecoupled ? decay.coefficient : 0.0;
+      const double decoupled = decay.decoupled;
       textbook.t = t;
       std::visit(
           [&](const auto& r) {
@@ -256,12 +256,13 @@ class UpdateTest : public testing::TestWithParam<Case> {
   template <class T>
   void CompareAll(double tolerance) {
     for (int64_t n : {1, 7, 16, 67}) Compare<T>(n, {}, {}, tolerance);
-    Compare<T>(67, {Decay::kL2, 0.1}, {}, tolerance);
-    Compare<T>(67, {Decay::kL1, 0.1}, {}, tolerance);
-    Compare<T>(67, {Decay::kDecoupled, 0.1}, {}, tolerance);
+    Compare<T>(67, {.l2 = 0.1}, {}, tolerance);
+    Compare<T>(67, {.l1 = 0.1}, {}, tolerance);
+    Compare<T>(67, {.decoupled = 0.1}, {}, tolerance);
+    Compare<T>(67, {.l1 = 0.05, .decoupled = 0.1}, {}, tolerance);
     Compare<T>(67, {}, {.scale = 0.25}, tolerance);
     Compare<T>(67, {}, {.min = -0.5, .max = 0.25}, tolerance);
-    Compare<T>(67, {Decay::kL2, 0.1}, {.scale = 0.25, .max = 0.25}, tolerance);
+    Compare<T>(67, {.l2 = 0.1}, {.scale = 0.25, .max = 0.25}, tolerance);
   }
 };
 
@@ -309,7 +310,7 @@ TEST_P(UpdateTest, ReadsGradientsWithoutChangingThem) {
   parameter.SetGradient(GradientOfStep(9, 1));
   Update<double> update = parameter.MakeUpdate(0.1);
   update.transform = {.scale = 0.5, .min = -0.1, .max = 0.1};
-  update.decay = {Decay::kL2, 0.3};
+  update.decay = {.l2 = 0.3};
   Apply<double>(rule, {&update, 1});
   EXPECT_EQ(parameter.gradient, GradientOfStep(9, 1));
 }
@@ -365,7 +366,7 @@ TEST(Update, LambAndLarsMoveAZeroParameter) {
     Parameter<double> parameter(rule, {0.0, 0.0}, {2});
     parameter.SetGradient({1.0, -1.0});
     Update<double> update = parameter.MakeUpdate(0.1);
-    update.decay = {Decay::kDecoupled, 0.5};
+    update.decay = {.decoupled = 0.5};
     Apply<double>(rule, {&update, 1});
     EXPECT_NEAR(parameter.values[0], -0.1, 1e-6);
     EXPECT_NEAR(parameter.values[1], 0.1, 1e-6);
