@@ -11,7 +11,9 @@ if(NOT hwy_FOUND)
     pkg_check_modules(HWY QUIET IMPORTED_TARGET libhwy libhwy-contrib)
   endif()
 endif()
-find_package(dnnl QUIET CONFIG)
+# oneDNN's own package file asks for OpenCL, which we do not need.
+find_library(DNNL_LIBRARY dnnl)
+find_path(DNNL_INCLUDE_DIR dnnl.hpp PATHS /usr/include NO_DEFAULT_PATH)
 
 if(FLEET_WITH_TORCH OR FLEET_BUILD_PYTHON)
   find_package(Python 3.9 REQUIRED COMPONENTS Interpreter Development.Module)

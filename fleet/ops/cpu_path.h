@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef FLEET_OPS_CPU_PATH_H_
+#define FLEET_OPS_CPU_PATH_H_
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+namespace fleet::ops {
+
+// Whether a kernel may leave ATen and work on the bare floats of these tensors.
+// Not when autograd records (then the kernel is being differentiated itself and
+// must be made of ATen calls), and not on another device or type.
+template <class... T>
+bool FastOnCpu(const T&... tensors) {
+  bool plain = (... && (tensors.device().is_cpu() &&
+                        tensors.scalar_type() == at::kFloat &&
+                        tensors.layout() == at::kStrided));
+  return plain &&
+         !(at::GradMode::is_enabled() && (... || tensors.requires_grad()));
+}
+
+}  // namespace fleet::ops
+
+#endif  // FLEET_OPS_CPU_PATH_H_

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef FLEET_OPS_GEMM_H_
+#define FLEET_OPS_GEMM_H_
+
+#include <cstdint>
+
+// Matrix products on the CPU for dense row-major float matrices. Two files
+// implement this: gemm_onednn.cc where oneDNN is installed, gemm_plain.cc
+// elsewhere.
+
+namespace fleet::ops {
+
+struct GemmShape {
+  int64_t m;  // rows of C
+  int64_t n;  // columns of C
+  int64_t k;
+  bool trans_a = false;  // A is stored [k, m]
+  bool trans_b = false;  // B is stored [n, k]
+};
+
+// Whether Gemm() is faster here than what ATen would do.
+bool GemmIsFast();
+
+// C [m, n] = A [m, k] B [k, n], plus bias [n] on every row unless it is null. C
+// is written only. No dimension may be zero. Thread-safe.
+void Gemm(const GemmShape& shape, const float* a, const float* b,
+          const float* bias, float* c);
+
+// sums[j] = sum over i of x[i * n + j].
+void ColumnSums(int64_t m, int64_t n, const float* x, float* sums);
+
+}  // namespace fleet::ops
+
+#endif  // FLEET_OPS_GEMM_H_

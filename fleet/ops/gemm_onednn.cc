@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstddef>
+#include <unordered_map>
+
+#include <dnnl.hpp>
+
+#include "fleet/ops/gemm.h"
+
+namespace fleet::ops {
+namespace {
+
+struct Key {
+  GemmShape shape;
+  bool bias;
+  bool operator==(const Key& o) const {
+    return shape.m == o.shape.m && shape.n == o.shape.n &&
+           shape.k == o.shape.k && shape.trans_a == o.shape.trans_a &&
+           shape.trans_b == o.shape.trans_b && bias == o.bias;
+  }
+};
+
+struct KeyHash {
+  size_t operator()(const Key& key) const {
+    uint64_t h = key.shape.m;
+    for (uint64_t v :
+         {uint64_t(key.shape.n), uint64_t(key.shape.k),
+          uint64_t(key.shape.trans_a * 4 + key.shape.trans_b * 2 + key.bias)}) {
+      h = (h ^ v) * 0x9E3779B97F4A7C15ull;
+      h ^= h >> 32;
+    }
+    return h;
+  }
+};
+
+// A compiled product and the handles it runs on; the pointers are set per call.
+struct Product {
+  dnnl::matmul primitive;
+  dnnl::memory a, b, c, bias;
+  std::unordered_map<int, dnnl::memory> args;
+};
+
+dnnl::engine& Engine() {
+  static dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+Product Compile(const Key& key) {
+  using dnnl::memory;
+  const GemmShape& s = key.shape;
+  auto matrix = [](int64_t rows, int64_t columns, bool transposed) {
+    memory::dims strides =
+        transposed ? memory::dims{1, rows} : memory::dims{columns, 1};
+    return memory::desc({rows, columns}, memory::data_type::f32, strides);
+  };
+  memory::desc a = matrix(s.m, s.k, s.trans_a);
+  memory::desc b = matrix(s.k, s.n, s.trans_b);
+  memory::desc c = matrix(s.m, s.n, false);
+  memory::desc bias = matrix(1, s.n, false);
+  auto desc = key.bias ? dnnl::matmul::desc(a, b, bias, c)
+                       : dnnl::matmul::desc(a, b, c);
+  Product product{dnnl::matmul(dnnl::matmul::primitive_desc(desc, Engine())),
+                  memory(a, Engine(), nullptr),
+                  memory(b, Engine(), nullptr),
+                  memory(c, Engine(), nullptr),
+                  memory(bias, Engine(), nullptr),
+                  {}};
+  product.args = {{DNNL_ARG_SRC, product.a},
+                  {DNNL_ARG_WEIGHTS, product.b},
+                  {DNNL_ARG_DST, product.c}};
+  if (key.bias) product.args.emplace(DNNL_ARG_BIAS, product.bias);
+  return product;
+}
+
+// Products are kept per thread, so that setting the pointers needs no lock. A
+// model has tens of shapes; a program that keeps meeting new ones starts over
+// rather than growing.
+Product& Find(const Key& key) {
+  constexpr size_t kMaxProducts = 1024;
+  thread_local std::unordered_map<Key, Product, KeyHash> products;
+  auto it = products.find(key);
+  if (it != products.end()) return it->second;
+  if (products.size() >= kMaxProducts) products.clear();
+  return products.emplace(key, Compile(key)).first->second;
+}
+
+void* Mutable(const float* p) { return const_cast<float*>(p); }
+
+}  // namespace
+
+bool GemmIsFast() { return true; }
+
+void Gemm(const GemmShape& shape, const float* a, const float* b,
+          const float* bias, float* c) {
+  thread_local dnnl::stream stream(Engine());
+  Product& product = Find({shape, bias != nullptr});
+  product.a.set_data_handle(Mutable(a));
+  product.b.set_data_handle(Mutable(b));
+  product.c.set_data_handle(c);
+  if (bias != nullptr) product.bias.set_data_handle(Mutable(bias));
+  product.primitive.execute(stream, product.args);
+}
+
+void ColumnSums(int64_t m, int64_t n, const float* x, float* sums) {
+  std::fill_n(sums, n, 0.0f);
+  for (int64_t i = 0; i < m; ++i) {
+    const float* row = x + i * n;
+    for (int64_t j = 0; j < n; ++j) sums[j] += row[j];
+  }
+}
+
+}  // namespace fleet::ops

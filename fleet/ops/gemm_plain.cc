@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "fleet/ops/gemm.h"
+
+namespace fleet::ops {
+
+bool GemmIsFast() { return false; }
+
+void Gemm(const GemmShape& s, const float* a, const float* b, const float* bias,
+          float* c) {
+  for (int64_t i = 0; i < s.m; ++i) {
+    float* row = c + i * s.n;
+    for (int64_t j = 0; j < s.n; ++j) row[j] = bias != nullptr ? bias[j] : 0;
+    for (int64_t l = 0; l < s.k; ++l) {
+      float x = s.trans_a ? a[l * s.m + i] : a[i * s.k + l];
+      for (int64_t j = 0; j < s.n; ++j) {
+        row[j] += x * (s.trans_b ? b[j * s.k + l] : b[l * s.n + j]);
+      }
+    }
+  }
+}
+
+void ColumnSums(int64_t m, int64_t n, const float* x, float* sums) {
+  std::fill_n(sums, n, 0.0f);
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) sums[j] += x[i * n + j];
+  }
+}
+
+}  // namespace fleet::ops

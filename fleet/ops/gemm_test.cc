@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/ops/gemm.h"
+
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace fleet::ops {
+namespace {
+
+std::vector<float> Random(size_t n, unsigned seed) {
+  std::mt19937 gen(seed);
+  std::uniform_real_distribution<float> dist(-1, 1);
+  std::vector<float> v(n);
+  for (float& x : v) x = dist(gen);
+  return v;
+}
+
+TEST(Gemm, AgreesWithTheDefinitionForEveryTransposition) {
+  for (bool ta : {false, true}) {
+    for (bool tb : {false, true}) {
+      for (bool with_bias : {false, true}) {
+        GemmShape s{.m = 7, .n = 5, .k = 9, .trans_a = ta, .trans_b = tb};
+        auto a = Random(s.m * s.k, 1), b = Random(s.k * s.n, 2);
+        auto bias = Random(s.n, 3);
+        std::vector<float> c(s.m * s.n, 100.0f);
+        Gemm(s, a.data(), b.data(), with_bias ? bias.data() : nullptr,
+             c.data());
+        for (int64_t i = 0; i < s.m; ++i) {
+          for (int64_t j = 0; j < s.n; ++j) {
+            double want = with_bias ? bias[j] : 0;
+            for (int64_t l = 0; l < s.k; ++l) {
+              want += double(ta ? a[l * s.m + i] : a[i * s.k + l]) *
+                      (tb ? b[j * s.k + l] : b[l * s.n + j]);
+            }
+            EXPECT_NEAR(c[i * s.n + j], want, 1e-5);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ColumnSums, AddsTheRows) {
+  std::vector<float> x = {1, 2, 3, 4, 5, 6}, sums(3, -1.0f);
+  ColumnSums(2, 3, x.data(), sums.data());
+  EXPECT_EQ(sums, (std::vector<float>{5, 7, 9}));
+}
+
+}  // namespace
+}  // namespace fleet::ops

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/ops/kernels.h"
+
+#include "fleet/base/check.h"
+#include "fleet/program/define_ops.h"
+
+namespace fleet::ops {
+
+OpLibrary::OpLibrary() {
+  program::DefineAllOps(definitions_);
+  AddMathKernels(kernels_);
+  AddMatmulKernels(kernels_);
+  for (const program::OpDef* def : definitions_.All()) {
+    FLEET_CHECK(kernels_.Find(def->name) != nullptr,
+                "op without kernel: ", def->name);
+  }
+}
+
+}  // namespace fleet::ops

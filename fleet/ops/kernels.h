@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef FLEET_OPS_KERNELS_H_
+#define FLEET_OPS_KERNELS_H_
+
+#include "fleet/ops/kernel.h"
+
+namespace fleet::ops {
+
+// Every op that Fleet knows, with its kernels. Read-only once made.
+class OpLibrary final {
+ public:
+  OpLibrary();
+  OpLibrary(const OpLibrary&) = delete;
+  OpLibrary& operator=(const OpLibrary&) = delete;
+
+  const Op* Find(std::string_view name) const { return kernels_.Find(name); }
+  std::vector<const Op*> All() const { return kernels_.All(); }
+
+ private:
+  program::OpRegistry definitions_;
+  KernelTable kernels_{definitions_};
+};
+
+// One group each, in a file of the same name; OpLibrary() calls them all.
+void AddMathKernels(KernelTable& kernels);
+void AddMatmulKernels(KernelTable& kernels);
+
+}  // namespace fleet::ops
+
+#endif  // FLEET_OPS_KERNELS_H_

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ExpandUtils.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/sum.h>
+
+#include "fleet/ops/cpu_path.h"
+#include "fleet/ops/gemm.h"
+#include "fleet/ops/kernels.h"
+
+namespace fleet::ops {
+namespace {
+
+using at::Tensor;
+
+// The product of two matrices. `trans_*` read an operand as its transpose.
+Tensor Multiply(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b,
+                const Tensor& bias = {}) {
+  GemmShape s{.m = a.size(trans_a ? 1 : 0),
+              .n = b.size(trans_b ? 0 : 1),
+              .k = a.size(trans_a ? 0 : 1),
+              .trans_a = trans_a,
+              .trans_b = trans_b};
+  Tensor out = at::empty({s.m, s.n}, a.options());
+  Gemm(s, a.const_data_ptr<float>(), b.const_data_ptr<float>(),
+       bias.defined() ? bias.const_data_ptr<float>() : nullptr,
+       out.mutable_data_ptr<float>());
+  return out;
+}
+
+bool GemmTakes(const Tensor& a, const Tensor& b) {
+  return GemmIsFast() && FastOnCpu(a, b) && a.is_contiguous() &&
+         b.is_contiguous() && a.numel() > 0 && b.numel() > 0;
+}
+
+// ---- fc
+// ----------------------------------------------------------------------
+
+Tensor Fc(const Tensor& input, const Tensor& w, const Tensor& bias) {
+  TORCH_CHECK(w.dim() == 2 && input.dim() > 0 && input.size(-1) == w.size(0),
+              "shapes do not fit");
+  TORCH_CHECK(input.scalar_type() == w.scalar_type(), "input is ",
+              input.scalar_type(), " but the weight is ", w.scalar_type());
+  Tensor x = input.reshape({-1, w.size(0)});
+  std::vector<int64_t> shape(input.sizes().begin(), input.sizes().end());
+  shape.back() = w.size(1);
+  if (GemmTakes(x, w) && (!bias.defined() || bias.is_contiguous())) {
+    Tensor out = Multiply(x, false, w, false, bias);
+    return input.dim() == 2 ? out : out.view(shape);
+  }
+  Tensor out = at::matmul(x, w);
+  if (bias.defined()) out = out + bias;
+  return out.reshape(shape);
+}
+
+std::tuple<Tensor, Tensor, Tensor> FcGrad(const Tensor& input, const Tensor& w,
+                                          const Tensor& bias,
+                                          const Tensor& dout, GradNeeds needs) {
+  Tensor x = input.reshape({-1, w.size(0)});
+  Tensor dy = dout.reshape({-1, w.size(1)});
+  Tensor dx, dw, db;
+  bool fast = GemmTakes(x, w) && dy.numel() > 0 && FastOnCpu(dy);
+  if (fast) dy = dy.contiguous();
+  if (needs[0]) {
+    dx = fast ? Multiply(dy, false, w, true) : at::matmul(dy, w.t());
+    if (input.dim() != 2) dx = dx.reshape(input.sizes());
+  }
+  if (needs[1]) {
+    dw = fast ? Multiply(x, true, dy, false) : at::matmul(x.t(), dy);
+  }
+  if (needs[2] && bias.defined()) {
+    if (fast) {
+      db = at::empty({w.size(1)}, dy.options());
+      ColumnSums(dy.size(0), dy.size(1), dy.const_data_ptr<float>(),
+                 db.mutable_data_ptr<float>());
+    } else {
+      db = at::sum(dy, {0});
+    }
+    if (bias.dim() != 1) db = db.reshape(bias.sizes());
+  }
+  return {dx, dw, db};
+}
+
+// ---- matmul_v2
+// ---------------------------------------------------------------
+
+Tensor Transposed(const Tensor& x, bool transposed) {
+  return transposed ? x.transpose(-2, -1) : x;
+}
+
+Tensor Matmul(const Tensor& x, const Tensor& y, bool trans_x, bool trans_y) {
+  TORCH_CHECK(x.scalar_type() == y.scalar_type(), "X is ", x.scalar_type(),
+              " but Y is ", y.scalar_type());
+  if (x.dim() == 2 && y.dim() == 2) {
+    TORCH_CHECK(x.size(trans_x ? 0 : 1) == y.size(trans_y ? 1 : 0),
+                "inner dimensions differ");
+    if (GemmTakes(x, y)) return Multiply(x, trans_x, y, trans_y);
+  }
+  Tensor out = at::matmul(Transposed(x, trans_x && x.dim() > 1),
+                          Transposed(y, trans_y && y.dim() > 1));
+  return out.dim() == 0 ? out.reshape({1}) : out;
+}
+
+// dX of op(X) op(Y) = Out for two matrices, or stacks of them.
+Tensor LeftGrad(const Tensor& y, const Tensor& dout, bool trans_x,
+                bool trans_y) {
+  if (dout.dim() == 2 && y.dim() == 2 && GemmTakes(dout, y)) {
+    return trans_x ? Multiply(y, trans_y, dout, true)
+                   : Multiply(dout, false, y, !trans_y);
+  }
+  Tensor left = at::matmul(dout, Transposed(y, !trans_y));
+  return Transposed(left, trans_x);
+}
+
+Tensor RightGrad(const Tensor& x, const Tensor& dout, bool trans_x,
+                 bool trans_y) {
+  if (dout.dim() == 2 && x.dim() == 2 && GemmTakes(x, dout)) {
+    return trans_y ? Multiply(dout, true, x, trans_x)
+                   : Multiply(x, !trans_x, dout, false);
+  }
+  Tensor right = at::matmul(Transposed(x, !trans_x), dout);
+  return Transposed(right, trans_y);
+}
+
+std::tuple<Tensor, Tensor> MatmulGrad(const Tensor& x, const Tensor& y,
+                                      const Tensor& dout, bool trans_x,
+                                      bool trans_y, GradNeeds needs) {
+  // A vector takes part as a row or a column; its gradient loses that again.
+  Tensor a = x, b = y, d = dout;
+  if (x.dim() == 1 && y.dim() == 1) d = dout.reshape({1, 1});
+  if (x.dim() == 1 && y.dim() > 1) d = dout.unsqueeze(-2);
+  if (y.dim() == 1 && x.dim() > 1) d = dout.unsqueeze(-1);
+  if (x.dim() == 1) {
+    a = x.unsqueeze(0);
+    trans_x = false;
+  }
+  if (y.dim() == 1) {
+    b = y.unsqueeze(1);
+    trans_y = false;
+  }
+  if (FastOnCpu(d)) d = d.contiguous();
+  Tensor dx, dy;
+  if (needs[0]) {
+    dx = at::sum_to(LeftGrad(b, d, trans_x, trans_y), a.sizes())
+             .reshape(x.sizes());
+  }
+  if (needs[1]) {
+    dy = at::sum_to(RightGrad(a, d, trans_x, trans_y), b.sizes())
+             .reshape(y.sizes());
+  }
+  return {dx, dy};
+}
+
+}  // namespace
+
+void AddMatmulKernels(KernelTable& kernels) {
+  kernels.Add<Fc, FcGrad>("fc");
+  kernels.Add<Matmul, MatmulGrad>("matmul_v2");
+}
+
+}  // namespace fleet::ops

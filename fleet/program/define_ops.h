@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef FLEET_PROGRAM_DEFINE_OPS_H_
+#define FLEET_PROGRAM_DEFINE_OPS_H_
+
+#include "fleet/program/op_def.h"
+
+namespace fleet::program {
+
+// Defines every op that Fleet knows.
+void DefineAllOps(OpRegistry& ops);
+
+// One group each; DefineAllOps() is the list of them.
+void DefineMathOps(OpRegistry& ops);
+void DefineMatmulOps(OpRegistry& ops);
+
+}  // namespace fleet::program
+
+#endif  // FLEET_PROGRAM_DEFINE_OPS_H_

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/program/shape_rules.h"
+
+#include <gtest/gtest.h>
+
+namespace fleet::program {
+namespace {
+
+TEST(BroadcastDims, FollowsNumpy) {
+  EXPECT_EQ(*BroadcastDims({3, 1}, {4}), (Dims{3, 4}));
+  EXPECT_EQ(*BroadcastDims({}, {2, 5}), (Dims{2, 5}));
+  EXPECT_EQ(*BroadcastDims({0, 3}, {1, 3}), (Dims{0, 3}));
+}
+
+TEST(BroadcastDims, AnUnknownDimensionFitsEverything) {
+  EXPECT_EQ(*BroadcastDims({-1, 3}, {1, 3}), (Dims{-1, 3}));
+  EXPECT_EQ(*BroadcastDims({-1}, {7}), (Dims{7}));
+  EXPECT_EQ(*BroadcastDims({7}, {-1}), (Dims{7}));
+}
+
+TEST(BroadcastDims, SaysWhichDimensionsClash) {
+  auto result = BroadcastDims({2, 3}, {2, 4});
+  ASSERT_FALSE(result.ok());
+  EXPECT_NE(result.status().ToString().find("3 against 4"), std::string::npos);
+}
+
+TEST(NormalizeAxis, CountsFromTheBack) {
+  EXPECT_EQ(*NormalizeAxis(-1, 3, "axis"), 2);
+  EXPECT_FALSE(NormalizeAxis(3, 3, "axis").ok());
+}
+
+TEST(Promote, PrefersFloatsAndTheWider) {
+  EXPECT_EQ(Promote(DType::kInt64, DType::kFloat32), DType::kFloat32);
+  EXPECT_EQ(Promote(DType::kFloat64, DType::kFloat32), DType::kFloat64);
+  EXPECT_EQ(Promote(DType::kUint8, DType::kInt8), DType::kInt16);
+}
+
+}  // namespace
+}  // namespace fleet::program

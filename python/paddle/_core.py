@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads the engine: the extension module and the libraries beside it."""
+
+import importlib.machinery
+import importlib.util
+import pathlib
+import re
+import sys
+
+_HERE = pathlib.Path(__file__).resolve().parent
+
+
+def _torch_version():
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise ImportError(
+            "paddle needs the torch package for its LibTorch, and there is none in "
+            f"this Python ({sys.executable}): pip install torch"
+        )
+    text = (pathlib.Path(spec.origin).parent / "version.py").read_text()
+    return re.search(r"__version__ = '([^']*)'", text).group(1)
+
+
+def _load():
+    found = _torch_version()
+    built = (_HERE / "_lib" / "torch_version").read_text().strip()
+    if found != built:
+        raise ImportError(
+            f"paddle was built with torch {built}, but this Python has {found}. "
+            f"Install torch=={built}, or build paddle again."
+        )
+    finder = importlib.machinery.PathFinder()
+    spec = finder.find_spec("_core", [str(_HERE / "_lib")])
+    if spec is None:
+        raise ImportError(
+            f"the engine is missing in {_HERE / '_lib'}: run make in the source tree"
+        )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+_module = _load()
+_module.__name__ = __name__
+sys.modules[__name__] = _module

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+#include <cctype>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "fleet/base/check.h"
+#include "fleet/ops/eager.h"
+#include "fleet/ops/kernels.h"
+#include "fleet/program/dtype.h"
+
+#include "status.h"
+#include "tensor.h"
+
+namespace fleet::python {
+namespace {
+
+using ops::Attr;
+using ops::Attrs;
+using program::AttrDef;
+using program::AttrType;
+using program::DType;
+using program::OpDef;
+using program::SlotDef;
+
+std::string LowerCase(std::string text) {
+  for (char& c : text) c = std::tolower(static_cast<unsigned char>(c));
+  return text;
+}
+
+const char* TypeName(nb::handle object) {
+  return Py_TYPE(object.ptr())->tp_name;
+}
+
+// An op as a Python callable: inputs in slot order, then attributes, by
+// position or by name (slots in lower case).
+class OpFunction {
+ public:
+  explicit OpFunction(const ops::Op& op) : op_(op) {
+    for (const SlotDef& slot : op.def->inputs) {
+      names_.push_back(nb::str(LowerCase(slot.name).c_str()));
+    }
+    for (const AttrDef& attr : op.def->attrs) {
+      names_.push_back(nb::str(attr.name.c_str()));
+    }
+    FLEET_CHECK(names_.size() <= kMaxArguments, op.def->name);
+    for (nb::str& name : names_) {
+      PyObject* interned = name.release().ptr();
+      PyUnicode_InternInPlace(&interned);
+      name = nb::steal<nb::str>(interned);
+    }
+  }
+
+  const std::string& name() const { return op_.def->name; }
+
+  nb::object Call(const nb::args& args, const nb::kwargs& kwargs) const {
+    const OpDef& def = *op_.def;
+    Given given{};
+    size_t num_args = PyTuple_GET_SIZE(args.ptr());
+    if (num_args > names_.size()) {
+      Fail("takes at most ", names_.size(), " arguments, but got ", num_args);
+    }
+    for (size_t i = 0; i < num_args; ++i) {
+      given[i] = PyTuple_GET_ITEM(args.ptr(), i);
+    }
+    if (kwargs.is_valid() && PyDict_GET_SIZE(kwargs.ptr()) > 0) {
+      TakeKeywords(kwargs, given);
+    }
+
+    c10::SmallVector<at::Tensor, 6> inputs;
+    c10::SmallVector<uint32_t, 8> ends;
+    for (size_t i = 0; i < def.inputs.size(); ++i) {
+      TakeInput(def.inputs[i], given[i], inputs);
+      ends.push_back(inputs.size());
+    }
+    Attrs attrs;
+    attrs.reserve(def.attrs.size());
+    for (size_t i = 0; i < def.attrs.size(); ++i) {
+      attrs.push_back(TakeAttr(def.attrs[i], given[def.inputs.size() + i]));
+    }
+
+    auto run = [&] {
+      nb::gil_scoped_release release;
+      return ops::RunEager(op_, inputs, ends, std::move(attrs),
+                           DefaultContext());
+    };
+    return Wrap(ValueOrThrow(run()));
+  }
+
+ private:
+  static constexpr size_t kMaxArguments = 32;
+  using Given = std::array<PyObject*, kMaxArguments>;  // nullptr: not given
+
+  template <class... Parts>
+  [[noreturn]] void Fail(const Parts&... parts) const {
+    std::string text = base::Concat(name(), "(): ", parts...);
+    PyErr_SetString(PyExc_TypeError, text.c_str());
+    throw nb::python_error();
+  }
+
+  void TakeKeywords(const nb::kwargs& kwargs, Given& given) const {
+    PyObject *key, *value;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(kwargs.ptr(), &position, &key, &value)) {
+      int index = FindName(key);
+      if (index < 0) {
+        if (PyUnicode_CompareWithASCIIString(key, "name") == 0) continue;
+        Fail("unknown argument '", PyUnicode_AsUTF8(key), "'");
+      }
+      if (given[index] != nullptr) {
+        Fail("got two values for argument '", PyUnicode_AsUTF8(key), "'");
+      }
+      given[index] = value;
+    }
+  }
+
+  int FindName(PyObject* key) const {
+    for (size_t i = 0; i < names_.size(); ++i) {
+      if (names_[i].ptr() == key) return i;
+    }
+    for (size_t i = 0; i < names_.size(); ++i) {
+      if (PyUnicode_Compare(names_[i].ptr(), key) == 0) return i;
+    }
+    return -1;
+  }
+
+  void TakeInput(const SlotDef& slot, PyObject* object,
+                 c10::SmallVector<at::Tensor, 6>& inputs) const {
+    if (object == nullptr || object == Py_None) {
+      if (!slot.optional) {
+        Fail("argument '", LowerCase(slot.name), "' is missing");
+      }
+      return;
+    }
+    if (!slot.variadic) {
+      inputs.push_back(TensorArgument(slot, object));
+      return;
+    }
+    nb::object items = nb::steal(PySequence_Fast(object, ""));
+    if (!items.is_valid() || AsTensor(object) != nullptr) {
+      PyErr_Clear();
+      Fail("argument '", LowerCase(slot.name),
+           "' must be a list of Tensors, but got ", TypeName(object));
+    }
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.ptr()); ++i) {
+      inputs.push_back(
+          TensorArgument(slot, PySequence_Fast_GET_ITEM(items.ptr(), i)));
+    }
+  }
+
+  const at::Tensor& TensorArgument(const SlotDef& slot,
+                                   PyObject* object) const {
+    const at::Tensor* tensor = AsTensor(object);
+    if (tensor == nullptr) {
+      Fail("argument '", LowerCase(slot.name), "' must be a Tensor, but got ",
+           TypeName(object));
+    }
+    return *tensor;
+  }
+
+  Attr TakeAttr(const AttrDef& attr, PyObject* object) const {
+    if (object == nullptr || (object == Py_None && !attr.required)) {
+      if (attr.required) Fail("argument '", attr.name, "' is missing");
+      return attr.initial;
+    }
+    switch (attr.type) {
+      case AttrType::kBool: {
+        int value = PyObject_IsTrue(object);
+        if (value < 0) throw nb::python_error();
+        return value != 0;
+      }
+      case AttrType::kInt:
+        return Integer(attr, object);
+      case AttrType::kFloat:
+        return Float(attr, object);
+      case AttrType::kString:
+        if (!PyUnicode_Check(object)) Wrong(attr, "a string", object);
+        return std::string(PyUnicode_AsUTF8(object));
+      case AttrType::kInts:
+        return List<int64_t>(attr, object, &OpFunction::Integer);
+      case AttrType::kFloats:
+        return List<double>(attr, object, &OpFunction::Float);
+      case AttrType::kDType:
+        return static_cast<int64_t>(nb::cast<DType>(nb::handle(object)));
+    }
+    return false;
+  }
+
+  [[noreturn]] void Wrong(const AttrDef& attr, const char* wanted,
+                          PyObject* object) const {
+    Fail("argument '", attr.name, "' must be ", wanted, ", but got ",
+         TypeName(object));
+  }
+
+  int64_t Integer(const AttrDef& attr, PyObject* object) const {
+    nb::object index = nb::steal(PyNumber_Index(object));
+    if (!index.is_valid()) {
+      PyErr_Clear();
+      const at::Tensor* tensor = AsTensor(object);
+      if (tensor != nullptr && tensor->numel() == 1) {
+        return tensor->item().toLong();
+      }
+      Wrong(attr, "an integer", object);
+    }
+    int64_t value = PyLong_AsLongLong(index.ptr());
+    if (value == -1 && PyErr_Occurred()) throw nb::python_error();
+    return value;
+  }
+
+  double Float(const AttrDef& attr, PyObject* object) const {
+    double value = PyFloat_AsDouble(object);
+    if (value == -1.0 && PyErr_Occurred()) {
+      PyErr_Clear();
+      Wrong(attr, "a number", object);
+    }
+    return value;
+  }
+
+  template <class T>
+  std::vector<T> List(const AttrDef& attr, PyObject* object,
+                      T (OpFunction::*one)(const AttrDef&, PyObject*)
+                          const) const {
+    nb::object items;
+    if (!PyUnicode_Check(object))
+      items = nb::steal(PySequence_Fast(object, ""));
+    if (!items.is_valid()) {
+      PyErr_Clear();
+      return {(this->*one)(attr, object)};
+    }
+    std::vector<T> values;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.ptr()); ++i) {
+      values.push_back(
+          (this->*one)(attr, PySequence_Fast_GET_ITEM(items.ptr(), i)));
+    }
+    return values;
+  }
+
+  static nb::object WrapOne(at::Tensor&& value) {
+    if (!value.defined()) return nb::none();
+    return nb::cast(Tensor{std::move(value)});
+  }
+
+  // One tensor, or a list for a list slot, or a tuple of slots.
+  nb::object Wrap(ops::Tensors&& outputs) const {
+    const OpDef& def = *op_.def;
+    if (def.outputs.size() == 1 && !def.outputs[0].variadic) {
+      return WrapOne(std::move(outputs[0]));
+    }
+    nb::list result;
+    size_t next = 0;
+    for (const SlotDef& slot : def.outputs) {
+      if (!slot.variadic) {
+        result.append(WrapOne(std::move(outputs[next++])));
+        continue;
+      }
+      nb::list items;
+      size_t end = outputs.size() - (def.outputs.size() - 1) + next;
+      while (next < end) items.append(WrapOne(std::move(outputs[next++])));
+      if (def.outputs.size() == 1) return items;
+      result.append(items);
+    }
+    return nb::tuple(result);
+  }
+
+  const ops::Op& op_;
+  std::vector<nb::str> names_;  // inputs, then attributes
+};
+
+}  // namespace
+
+void BindOps(nb::module_& m) {
+  static const ops::OpLibrary library;
+  nb::class_<OpFunction>(m, "Op",
+                         "An operation, callable on tensors. Made from its "
+                         "definition in fleet/program.")
+      .def("__call__", &OpFunction::Call)
+      .def_prop_ro("name", &OpFunction::name)
+      .def("__repr__",
+           [](const OpFunction& f) { return "<op " + f.name() + ">"; });
+  nb::dict table;
+  for (const ops::Op* op : library.All()) {
+    table[op->def->name.c_str()] = nb::cast(OpFunction(*op));
+  }
+  m.attr("ops") = table;
+}
+
+}  // namespace fleet::python

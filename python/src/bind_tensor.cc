@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <atomic>
+#include <optional>
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "array.h"
+#include "indexing.h"
+#include "tensor.h"
+
+namespace fleet::python {
+namespace {
+
+using program::DType;
+
+std::string UniqueName() {
+  static std::atomic<int64_t> counter{0};
+  return "generated_tensor_" + std::to_string(counter++);
+}
+
+at::Device ParseDevice(const std::string& name) { return at::Device(name); }
+
+std::string DeviceName(const at::Device& device) {
+  if (device.is_cpu()) return "cpu";
+  return "cuda:" + std::to_string(device.has_index() ? device.index() : 0);
+}
+
+void SetStopGradient(Tensor& self, bool stop) {
+  at::Tensor& value = self.value;
+  if (!value.is_floating_point() && !value.is_complex()) return;
+  if (value.requires_grad() == !stop) return;
+  if (value.is_leaf()) {
+    value.set_requires_grad(!stop);
+  } else if (stop) {
+    value = value.detach();
+  }
+}
+
+// Overwrites what the tensor holds, at the place where it lies.
+void SetValue(Tensor& self, nb::handle object) {
+  at::Tensor source = TensorFromObject(object, self.value.device());
+  at::Tensor& value = self.value;
+  if (source.sizes() != value.sizes() &&
+      !(source.numel() == 1 && value.numel() == 1)) {
+    std::string text = base::Concat(
+        "set_value: ", self.name.empty() ? "the tensor" : self.name,
+        " has shape ", value.sizes(), " but the value has ", source.sizes());
+    PyErr_SetString(PyExc_ValueError, text.c_str());
+    throw nb::python_error();
+  }
+  PrepareInPlace(self);
+  at::NoGradGuard guard;
+  value.copy_(source.reshape(value.sizes()));
+}
+
+void SetItemInPlace(Tensor& self, nb::handle index, nb::handle value) {
+  if (self.value.is_leaf() && self.value.requires_grad() &&
+      at::GradMode::is_enabled()) {
+    PyErr_SetString(
+        PyExc_ValueError,
+        "a leaf Tensor that asks for its gradient cannot be changed in place; "
+        "wrap the assignment in paddle.no_grad()");
+    throw nb::python_error();
+  }
+  PrepareInPlace(self);
+  SetItem(self.value, index, value);
+}
+
+}  // namespace
+
+ops::Context& DefaultContext() {
+  static ops::Context context;
+  return context;
+}
+
+const at::Tensor* AsTensor(nb::handle object) {
+  if (!nb::isinstance<Tensor>(object)) return nullptr;
+  return &nb::inst_ptr<Tensor>(object)->value;
+}
+
+void PrepareInPlace(Tensor& tensor) {
+  bool fixed = tensor.persistable ||
+               (tensor.value.is_leaf() && tensor.value.requires_grad());
+  if (!fixed && tensor.value.storage().use_count() > 1) {
+    tensor.value = tensor.value.clone();
+  }
+}
+
+void BindTensor(nb::module_& m) {
+  nb::enum_<DType>(m, "DType")
+      .value("none", DType::kNone)
+      .value("bool", DType::kBool)
+      .value("int16", DType::kInt16)
+      .value("int32", DType::kInt32)
+      .value("int64", DType::kInt64)
+      .value("float16", DType::kFloat16)
+      .value("float32", DType::kFloat32)
+      .value("float64", DType::kFloat64)
+      .value("uint8", DType::kUint8)
+      .value("int8", DType::kInt8)
+      .value("bfloat16", DType::kBfloat16)
+      .value("complex64", DType::kComplex64)
+      .value("complex128", DType::kComplex128);
+
+  nb::class_<Tensor>(m, "Tensor", nb::dynamic_attr(),
+                     nb::is_weak_referenceable())
+      .def(nb::init<const Tensor&>())
+      .def_prop_rw(
+          "name",
+          [](Tensor& t) {
+            if (t.name.empty()) t.name = UniqueName();
+            return t.name;
+          },
+          [](Tensor& t, std::string name) { t.name = std::move(name); })
+      .def_rw("persistable", &Tensor::persistable)
+      .def_prop_ro("shape",
+                   [](const Tensor& t) { return t.value.sizes().vec(); })
+      .def_prop_ro("ndim", [](const Tensor& t) { return t.value.dim(); })
+      .def_prop_ro("size", [](const Tensor& t) { return t.value.numel(); })
+      .def_prop_ro("strides",
+                   [](const Tensor& t) { return t.value.strides().vec(); })
+      .def_prop_ro(
+          "dtype",
+          [](const Tensor& t) { return ops::ToDType(t.value.scalar_type()); })
+      .def_prop_ro("_device",
+                   [](const Tensor& t) { return DeviceName(t.value.device()); })
+      .def_prop_ro("is_leaf", [](const Tensor& t) { return t.value.is_leaf(); })
+      .def_prop_rw(
+          "stop_gradient",
+          [](const Tensor& t) { return !t.value.requires_grad(); },
+          SetStopGradient)
+      .def_prop_rw(
+          "grad",
+          [](const Tensor& t) -> std::optional<Tensor> {
+            const at::Tensor& grad = t.value.grad();
+            if (!grad.defined()) return std::nullopt;
+            return Tensor{grad};
+          },
+          [](Tensor& t, std::optional<Tensor> grad) {
+            t.value.mutable_grad() = grad ? grad->value : at::Tensor();
+          },
+          nb::for_setter(nb::arg("grad").none()))
+      .def(
+          "_zero_grad",
+          [](Tensor& t, bool set_to_zero) {
+            at::Tensor& grad = t.value.mutable_grad();
+            if (!grad.defined()) return;
+            if (set_to_zero) {
+              grad = grad.detach();
+              grad.zero_();
+            } else {
+              grad.reset();
+            }
+          },
+          nb::arg("set_to_zero"))
+      .def(
+          "numpy",
+          [](const Tensor& t) { return ArrayFromTensor(t.value, true); },
+          "The values as a numpy array with memory of its own.")
+      .def("_numpy_view",
+           [](const Tensor& t) { return ArrayFromTensor(t.value, false); })
+      .def(
+          "__dlpack__",
+          [](const Tensor& t, nb::kwargs) { return ToDlpack(t.value); },
+          "The memory itself, by the DLPack protocol.")
+      .def("__dlpack_device__",
+           [](const Tensor& t) {
+             bool cpu = t.value.device().is_cpu();
+             return nb::make_tuple(cpu ? 1 : 2,
+                                   cpu ? 0 : t.value.device().index());
+           })
+      .def("_item",
+           [](const Tensor& t) -> nb::object {
+             at::Scalar value = t.value.item();
+             if (value.isBoolean()) return nb::cast(value.toBool());
+             if (value.isIntegral(false)) return nb::cast(value.toLong());
+             if (value.isComplex()) {
+               auto z = value.toComplexDouble();
+               return nb::steal(PyComplex_FromDoubles(z.real(), z.imag()));
+             }
+             return nb::cast(value.toDouble());
+           })
+      .def(
+          "detach", [](const Tensor& t) { return Tensor{t.value.detach()}; },
+          "The same memory, outside of the graph.")
+      .def("_to",
+           [](const Tensor& t, const std::string& device, bool blocking) {
+             at::Tensor moved = t.value.to(ParseDevice(device), !blocking);
+             return Tensor{std::move(moved), t.name, t.persistable};
+           })
+      .def("_move",
+           [](Tensor& t, const std::string& device, DType dtype) {
+             // Keeps the identity of a parameter while its data go elsewhere.
+             at::NoGradGuard guard;
+             auto options = t.value.options().device(ParseDevice(device));
+             if (dtype != DType::kNone) {
+               options = options.dtype(ops::ToScalarType(dtype));
+             }
+             t.value.set_data(t.value.detach().to(options));
+           })
+      .def("set_value", SetValue, nb::arg("value"),
+           "Overwrites the values in place.")
+      .def(
+          "_share_data",
+          [](Tensor& t, const Tensor& other) { t.value.set_data(other.value); })
+      .def("_assign_in_place",
+           [](Tensor& t, const Tensor& other) { t.value = other.value; })
+      .def("_prepare_in_place", PrepareInPlace)
+      .def("_data_ptr",
+           [](const Tensor& t) {
+             return reinterpret_cast<uintptr_t>(t.value.data_ptr());
+           })
+      .def("is_contiguous",
+           [](const Tensor& t) { return t.value.is_contiguous(); })
+      .def("is_sparse", [](const Tensor& t) { return t.value.is_sparse(); })
+      .def("__getitem__",
+           [](const Tensor& t, nb::handle index) {
+             return Tensor{GetItem(t.value, index)};
+           })
+      .def("__setitem__", SetItemInPlace);
+
+  m.def(
+      "from_object",
+      [](nb::handle object) {
+        return Tensor{TensorFromObject(object, DefaultContext().device)};
+      },
+      "A tensor on the current device with a copy of the data.");
+  m.def("from_dlpack",
+        [](nb::handle object) { return Tensor{FromDlpack(object)}; });
+  m.def("set_device", [](const std::string& name) {
+    DefaultContext().device = ParseDevice(name);
+  });
+  m.def("get_device", [] { return DeviceName(DefaultContext().device); });
+  m.def("num_cuda_devices", [] {
+    return static_cast<int>(
+        at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0);
+  });
+  m.def("set_default_dtype",
+        [](DType dtype) { DefaultContext().default_dtype = dtype; });
+  m.def("get_default_dtype", [] { return DefaultContext().default_dtype; });
+  m.def("manual_seed", [](uint64_t seed) { at::manual_seed(seed); });
+  m.def("set_num_threads", [](int n) { at::set_num_threads(n); });
+  m.def("get_num_threads", [] { return at::get_num_threads(); });
+}
+
+}  // namespace fleet::python

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "indexing.h"
+
+#include <vector>
+
+#include <ATen/TensorIndexing.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tensor.h>
+
+#include "array.h"
+
+namespace fleet::python {
+namespace {
+
+using at::indexing::TensorIndex;
+
+int64_t AsInt(PyObject* object) {
+  nb::object index = nb::steal(PyNumber_Index(object));
+  if (!index.is_valid()) throw nb::python_error();
+  int64_t value = PyLong_AsLongLong(index.ptr());
+  if (value == -1 && PyErr_Occurred()) throw nb::python_error();
+  return value;
+}
+
+std::optional<c10::SymInt> SliceBound(PyObject* object) {
+  if (object == Py_None) return std::nullopt;
+  const at::Tensor* tensor = AsTensor(object);
+  if (tensor != nullptr) return c10::SymInt(tensor->item<int64_t>());
+  return c10::SymInt(AsInt(object));
+}
+
+// A slice with a negative step reads backwards, which ATen's cannot: it becomes
+// a list of positions.
+TensorIndex AsSlice(PyObject* object, int64_t size) {
+  auto* slice = reinterpret_cast<PySliceObject*>(object);
+  int64_t step = slice->step == Py_None ? 1 : AsInt(slice->step);
+  if (step > 0) {
+    return at::indexing::Slice(SliceBound(slice->start),
+                               SliceBound(slice->stop), c10::SymInt(step));
+  }
+  Py_ssize_t start, stop, unused;
+  if (PySlice_Unpack(object, &start, &stop, &unused) < 0) {
+    throw nb::python_error();
+  }
+  Py_ssize_t count = PySlice_AdjustIndices(size, &start, &stop, step);
+  std::vector<int64_t> positions(count);
+  for (Py_ssize_t i = 0; i < count; ++i) positions[i] = start + i * step;
+  return at::tensor(positions, at::kLong);
+}
+
+[[noreturn]] void Fail(PyObject* type, const std::string& text) {
+  PyErr_SetString(type, text.c_str());
+  throw nb::python_error();
+}
+
+// How many dimensions of the tensor one part of an index takes.
+int64_t Consumes(PyObject* part) {
+  if (part == Py_None || part == Py_Ellipsis || PyBool_Check(part)) return 0;
+  const at::Tensor* tensor = AsTensor(part);
+  if (tensor != nullptr && tensor->scalar_type() == at::kBool) {
+    return tensor->dim();
+  }
+  return 1;
+}
+
+TensorIndex AsIndex(PyObject* part, const at::Tensor& x, int64_t dim) {
+  if (part == Py_None) return at::indexing::None;
+  if (part == Py_Ellipsis) return at::indexing::Ellipsis;
+  if (PyBool_Check(part)) return part == Py_True;
+  if (PySlice_Check(part)) {
+    return AsSlice(part, dim < x.dim() ? x.size(dim) : 0);
+  }
+  if (const at::Tensor* tensor = AsTensor(part)) {
+    at::Tensor index = *tensor;
+    if (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte) {
+      return index.to(at::kBool);
+    }
+    if (at::isFloatingType(index.scalar_type())) {
+      Fail(PyExc_IndexError, "a tensor index must hold integers or booleans");
+    }
+    // A scalar tensor of shape [1] picks one element, as an int does.
+    if (index.numel() == 1 && index.dim() <= 1) return index.item<int64_t>();
+    return index.to(at::kLong);
+  }
+  if (PyIndex_Check(part)) return AsInt(part);
+  if (PySequence_Check(part) || PyObject_HasAttrString(part, "__array__")) {
+    at::Tensor index = TensorFromObject(part, at::kCPU);
+    if (index.numel() == 0) index = index.to(at::kLong);
+    if (at::isFloatingType(index.scalar_type())) {
+      Fail(PyExc_IndexError, "an index list must hold integers or booleans");
+    }
+    index = index.to(x.device());
+    return index.scalar_type() == at::kBool ? index : index.to(at::kLong);
+  }
+  Fail(PyExc_IndexError,
+       std::string("cannot index a Tensor with ") + Py_TYPE(part)->tp_name);
+}
+
+std::vector<TensorIndex> AsIndices(const at::Tensor& x, nb::handle index) {
+  std::vector<PyObject*> parts;
+  if (PyTuple_Check(index.ptr())) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(index.ptr()); ++i) {
+      parts.push_back(PyTuple_GET_ITEM(index.ptr(), i));
+    }
+  } else {
+    parts.push_back(index.ptr());
+  }
+  int64_t consumed = 0;
+  for (PyObject* part : parts) consumed += Consumes(part);
+  if (consumed > x.dim()) {
+    Fail(PyExc_IndexError, "too many indices: " + std::to_string(consumed) +
+                               " for a tensor of " + std::to_string(x.dim()) +
+                               " dimensions");
+  }
+  std::vector<TensorIndex> indices;
+  int64_t dim = 0;
+  for (PyObject* part : parts) {
+    indices.push_back(AsIndex(part, x, dim));
+    dim += part == Py_Ellipsis ? x.dim() - consumed : Consumes(part);
+  }
+  return indices;
+}
+
+}  // namespace
+
+at::Tensor GetItem(const at::Tensor& x, nb::handle index) {
+  std::vector<TensorIndex> indices = AsIndices(x, index);
+  nb::gil_scoped_release release;
+  at::Tensor out = at::indexing::get_item(x, indices);
+  if (out.is_alias_of(x)) out = out.clone(at::MemoryFormat::Contiguous);
+  return out.dim() == 0 ? out.reshape({1}) : out;
+}
+
+void SetItem(at::Tensor& x, nb::handle index, nb::handle value) {
+  std::vector<TensorIndex> indices = AsIndices(x, index);
+  at::Tensor source;
+  if (const at::Tensor* tensor = AsTensor(value)) {
+    source = *tensor;
+  } else {
+    source = TensorFromObject(value.ptr(), x.device());
+  }
+  source = source.to(x.options());
+  if (source.dim() == 1 && source.numel() == 1) source = source.reshape({});
+  nb::gil_scoped_release release;
+  at::indexing::set_item(x, indices, source);
+}
+
+}  // namespace fleet::python

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <nanobind/nanobind.h>
+
+namespace fleet::python {
+void BindStatus(nanobind::module_& m);
+void BindFile(nanobind::module_& m);
+void BindTensor(nanobind::module_& m);
+void BindOps(nanobind::module_& m);
+void BindAutograd(nanobind::module_& m);
+void BindOptim(nanobind::module_& m);
+}  // namespace fleet::python
+
+NB_MODULE(_core, m) {
+  nanobind::set_leak_warnings(false);
+  fleet::python::BindStatus(m);
+  fleet::python::BindFile(m);
+  fleet::python::BindTensor(m);
+  fleet::python::BindOps(m);
+  fleet::python::BindAutograd(m);
+  fleet::python::BindOptim(m);
+}
