@@ -5,4 +5,41 @@ The package is a thin layer over libfleet: it composes and checks arguments; all
 computing happens in C++.
 """
 
+from . import framework
 from ._core import Tensor
+from .framework.dtype import (
+    bfloat16,
+    bool,
+    complex64,
+    complex128,
+    dtype,
+    float16,
+    float32,
+    float64,
+    get_default_dtype,
+    int8,
+    int16,
+    int32,
+    int64,
+    set_default_dtype,
+    uint8,
+)
+from .framework.mode import disable_static, enable_static, in_dynamic_mode
+from .framework.place import (
+    CPUPlace,
+    CUDAPinnedPlace,
+    CUDAPlace,
+    XPUPlace,
+    get_cudnn_version,
+    get_device,
+    is_compiled_with_cuda,
+    is_compiled_with_xpu,
+    set_device,
+)
+from .framework.random import (
+    get_cuda_rng_state,
+    get_rng_state,
+    seed,
+    set_cuda_rng_state,
+    set_rng_state,
+)

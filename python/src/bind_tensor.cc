@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
+#include <cstring>
 #include <optional>
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/empty.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -23,6 +26,20 @@ using program::DType;
 std::string UniqueName() {
   static std::atomic<int64_t> counter{0};
   return "generated_tensor_" + std::to_string(counter++);
+}
+
+nb::bytes GetRngState(const std::string& device) {
+  at::Tensor state =
+      at::globalContext().defaultGenerator(at::Device(device)).get_state();
+  return nb::bytes(static_cast<const char*>(state.data_ptr()), state.nbytes());
+}
+
+void SetRngState(const std::string& device, nb::bytes state) {
+  at::Tensor bytes = at::empty({static_cast<int64_t>(state.size())}, at::kByte);
+  std::memcpy(bytes.mutable_data_ptr(), state.data(), state.size());
+  at::Generator generator =
+      at::globalContext().defaultGenerator(at::Device(device));
+  generator.set_state(bytes);
 }
 
 at::Device ParseDevice(const std::string& name) { return at::Device(name); }
@@ -71,6 +88,19 @@ void SetItemInPlace(Tensor& self, nb::handle index, nb::handle value) {
   }
   PrepareInPlace(self);
   SetItem(self.value, index, value);
+}
+
+at::Tensor Number(nb::handle value, at::ScalarType type) {
+  at::Scalar scalar;
+  if (PyLong_Check(value.ptr())) {
+    scalar = nb::cast<int64_t>(value);
+  } else if (PyComplex_Check(value.ptr())) {
+    scalar = c10::complex<double>(PyComplex_RealAsDouble(value.ptr()),
+                                  PyComplex_ImagAsDouble(value.ptr()));
+  } else {
+    scalar = nb::cast<double>(value);
+  }
+  return at::scalar_tensor(scalar, type);
 }
 
 }  // namespace
@@ -232,6 +262,13 @@ void BindTensor(nb::module_& m) {
         return Tensor{TensorFromObject(object, DefaultContext().device)};
       },
       "A tensor on the current device with a copy of the data.");
+  m.def(
+      "scalar",
+      [](nb::handle value, DType dtype) {
+        return Tensor{Number(value, ops::ToScalarType(dtype))};
+      },
+      "A number as an operand: no dimensions, on the CPU, where any device "
+      "takes it from.");
   m.def("from_dlpack",
         [](nb::handle object) { return Tensor{FromDlpack(object)}; });
   m.def("set_device", [](const std::string& name) {
@@ -245,6 +282,12 @@ void BindTensor(nb::module_& m) {
   m.def("set_default_dtype",
         [](DType dtype) { DefaultContext().default_dtype = dtype; });
   m.def("get_default_dtype", [] { return DefaultContext().default_dtype; });
+  m.def("cudnn_version", [] {
+    return at::hasCUDA() ? at::detail::getCUDAHooks().versionCuDNN()
+                         : 0L;
+  });
+  m.def("get_rng_state", GetRngState);
+  m.def("set_rng_state", SetRngState);
   m.def("manual_seed", [](uint64_t seed) { at::manual_seed(seed); });
   m.def("set_num_threads", [](int n) { at::set_num_threads(n); });
   m.def("get_num_threads", [] { return at::get_num_threads(); });

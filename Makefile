@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+# `make help` lists what can be asked for.
+
+PYTHON ?= .venv/bin/python
+JOBS ?= 2
+
+.DEFAULT_GOAL := build
+.PHONY: help bootstrap build demo test test-gpu bench format check asan tsan surface clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+
+bootstrap: ## install what is missing: Debian packages, .venv
+	@tools/bootstrap
+
+# Configures once; ninja does so again by itself when a build file changes.
+build/%/build.ninja: | bootstrap
+	@cmake --preset $* -DPython_EXECUTABLE=$(CURDIR)/.venv/bin/python
+
+build: bootstrap build/release/build.ninja ## set up and build everything
+	@ninja -C build/release -j $(JOBS)
+	@ln -sfn ../../build/release/lib python/paddle/_lib
+
+demo: build ## train an image classifier and watch it learn
+	@$(PYTHON) examples/python/train_shapes.py
+
+test: build ## set up, build, and pass all tests
+	@ctest --test-dir build/release --output-on-failure -j $(JOBS)
+	@$(PYTHON) -m pytest -q python/tests
+	@tests/install
+
+test-gpu: ## eager tests on a GPU: make test-gpu PYTHON=python3
+	@tools/test-gpu $(PYTHON)
+
+bench: build ## ours and the peers in one run, as ratios
+	@$(PYTHON) benchmarks/run.py
+
+surface: build ## which names of the API are present and tested
+	@$(PYTHON) tools/surface.py
+
+format: ## format all sources
+	@git ls-files '*.cc' '*.h' | xargs clang-format -i
+	@.venv/bin/ruff check --quiet --fix .
+	@.venv/bin/ruff format --quiet .
+
+check: ## formatting and layers, changing nothing
+	@git ls-files '*.cc' '*.h' | xargs clang-format --dry-run -Werror
+	@.venv/bin/ruff check --quiet .
+	@.venv/bin/ruff format --quiet --check .
+	@python3 tools/check_layers.py
+
+asan: build/asan/build.ninja ## all tests under AddressSanitizer and UBSan
+	@ninja -C build/asan -j $(JOBS)
+	@tools/test-asan
+
+tsan: build/tsan/build.ninja ## the folders without LibTorch under ThreadSanitizer
+	@ninja -C build/tsan -j $(JOBS)
+	@ctest --test-dir build/tsan --output-on-failure
+
+clean: ## remove what was built (.venv stays)
+	rm -rf build python/paddle/_lib

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that includes point strictly down, and that a library has one door.
+
+The table is the one of docs/architecture.md: what a folder of fleet/ may include of
+other folders, and which third-party headers it may name.
+"""
+
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# folder -> (folders it may include, third-party prefixes it may include)
+LAYERS = {
+    "base": ((), ("spdlog/", "hwy/")),
+    "optim": (("base",), ()),
+    "program": (("base",), ()),
+    "data": (("base",), ()),
+    "ops": (("program", "optim", "base"), ("ATen/", "c10/", "torch/", "dnnl.hpp")),
+}
+# Found in any folder, these need no door.
+EVERYWHERE = ("gtest/", "gmock/", "benchmark/")
+# Kernels never pay for the header that includes everything.
+FORBIDDEN = ("torch/torch.h", "torch/extension.h", "ATen/ATen.h", "ATen/Functions.h")
+
+INCLUDE = re.compile(r'^\s*#include\s+([<"])([^>"]+)[>"]', re.M)
+
+
+def third_party(path):
+    """Whether `path` in angle brackets is neither the C++ library nor the system."""
+    return ("/" in path and not path.startswith("sys/")) or path.endswith(".hpp")
+
+
+def check(path):
+    folder = path.relative_to(ROOT / "fleet").parts[0]
+    if folder not in LAYERS:
+        yield f"{path}: folder {folder} is not in the table of tools/check_layers.py"
+        return
+    below, doors = LAYERS[folder]
+    for quote, name in INCLUDE.findall(path.read_text(encoding="utf8")):
+        if quote == '"':
+            target = name.split("/")[1] if name.startswith("fleet/") else None
+            if target is None:
+                yield f'{path}: include "{name}" by its path from the root'
+            elif target != folder and target not in below:
+                yield f"{path}: {folder} may not include {target}"
+        elif name in FORBIDDEN:
+            yield f"{path}: include the headers of single operators, not {name}"
+        elif third_party(name) and not name.startswith(doors + EVERYWHERE):
+            yield f"{path}: {folder} is no door to <{name}>"
+
+
+def main():
+    sources = sorted(
+        p for p in (ROOT / "fleet").rglob("*") if p.suffix in (".h", ".cc")
+    )
+    problems = [problem for path in sources for problem in check(path)]
+    for problem in problems:
+        print(str(problem).replace(str(ROOT) + "/", ""), file=sys.stderr)
+    print(f"layers: {len(sources)} files, {len(problems)} problems")
+    return bool(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
