@@ -8,6 +8,7 @@ void BindTensor(nanobind::module_& m);
 void BindOps(nanobind::module_& m);
 void BindAutograd(nanobind::module_& m);
 void BindOptim(nanobind::module_& m);
+void BindData(nanobind::module_& m);
 }  // namespace fleet::python
 
 NB_MODULE(_core, m) {
@@ -18,4 +19,5 @@ NB_MODULE(_core, m) {
   fleet::python::BindOps(m);
   fleet::python::BindAutograd(m);
   fleet::python::BindOptim(m);
+  fleet::python::BindData(m);
 }

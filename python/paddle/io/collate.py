@@ -45,7 +45,7 @@ def collate(batch, empty, field=""):
         return list(batch)
     if _tensors.is_tensor(sample):
         arrays = [_tensors.to_numpy(value) for value in batch]
-        return _tensors.from_numpy(_stack(arrays, empty, field))
+        return _tensors.adopt(_stack(arrays, empty, field))
     if isinstance(sample, Mapping):
         return {
             key: collate(_values(batch, key, field), empty, f"{field}[{key!r}]")

@@ -228,7 +228,10 @@ class _LocalIterator:
                 "DataLoader: the dataset raised StopIteration for the indices "
                 f"{indices!r}"
             ) from None
-        return _tensors.to_tensors(batch)
+        # What the default function stacked is the batch's own; what another
+        # returned may be the dataset's.
+        owned = self._loader.collate_fn is default_collate_fn
+        return _tensors.to_tensors(batch, owned)
 
     def __len__(self):
         return len(self._loader)
@@ -288,7 +291,7 @@ class _WorkersIterator:
                 self._close()
                 raise
             if found:
-                return _tensors.to_tensors(batch)
+                return _tensors.to_tensors(batch, owned=True)
         if not self._persistent:
             self._close()
         raise StopIteration

@@ -96,7 +96,7 @@ class GeneratorLoader:
                 "set_batch_generator first"
             )
         if not self._use_multiprocess:
-            return map(_tensors.to_tensors, self._batches())
+            return (_tensors.to_tensors(b, owned=False) for b in self._batches())
         from .dataloader import DataLoader
 
         return iter(

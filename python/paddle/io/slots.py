@@ -273,4 +273,4 @@ class _SlotUnpickler(pickle.Unpickler):
     def persistent_load(self, pid):
         offset, shape, dtype, is_tensor = pid
         array = self._reader.array(self._slot, self._lease, offset, shape, dtype)
-        return _tensors.from_numpy(array) if is_tensor else array
+        return _tensors.adopt(array) if is_tensor else array
