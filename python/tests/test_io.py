@@ -17,7 +17,7 @@ import time
 import numpy as np
 import paddle
 import pytest
-from paddle import _core
+from paddle import _core, _ops
 from paddle.io import (
     BatchSampler,
     ChainDataset,
@@ -745,7 +745,7 @@ def test_workers_are_alone_with_their_parent(leaves_nothing):
     def sample(i):
         ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
         link = os.readlink(f"/proc/self/fd/{fd}")
-        threads = len(os.listdir("/proc/self/task"))
+        threads = _core.get_num_threads()
         sockets = sum(
             os.path.exists(path) and os.readlink(path).startswith("socket:")
             for path in (f"/proc/self/fd/{n}" for n in os.listdir("/proc/self/fd"))
@@ -756,6 +756,25 @@ def test_workers_are_alone_with_their_parent(leaves_nothing):
     loader = DataLoader(Call(2, sample), num_workers=2)
     assert [text for (text,) in loader] == [str((True, "/dev/null", 1, 1))] * 2
     server.close()
+
+
+def test_workers_may_compute_though_the_parent_has_threads(leaves_nothing):
+    matrix = np.random.RandomState(0).rand(300, 300).astype("float32")
+    tensor = _core.from_object(matrix)
+
+    def product(i=0):
+        return _ops.matmul_v2(_ops.exp(tensor), tensor, False, False)
+
+    threads = _core.get_num_threads()
+    _core.set_num_threads(2)
+    product()
+    try:
+        found = list(DataLoader(Call(4, product), num_workers=2))
+    finally:
+        _core.set_num_threads(threads)
+    for batch in found:
+        np.testing.assert_allclose(num(batch)[0], np.exp(matrix) @ matrix, rtol=1e-5)
+    del found, batch
 
 
 def test_workers_draw_different_and_reproducible_numbers():
