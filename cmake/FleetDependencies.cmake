@@ -19,38 +19,6 @@ if(FLEET_WITH_TORCH OR FLEET_BUILD_PYTHON)
   find_package(Python 3.9 REQUIRED COMPONENTS Interpreter Development.Module)
 endif()
 
-# LibTorch is the one inside the torch package of that Python. find_package(Torch)
-# drags in CUDA toolkits and flags of its own, so the four libraries that we
-# use are named here.
 if(FLEET_WITH_TORCH)
-  execute_process(
-    COMMAND
-      ${Python_EXECUTABLE} -c
-      "import importlib.util, pathlib, runpy; p = pathlib.Path(importlib.util.find_spec('torch').origin).parent; v = runpy.run_path(str(p / 'version.py')); print(p, v['__version__'], v['cuda'] or '', sep=';')"
-    OUTPUT_VARIABLE torch_facts
-    OUTPUT_STRIP_TRAILING_WHITESPACE
-    RESULT_VARIABLE torch_missing)
-  if(torch_missing)
-    message(FATAL_ERROR "no torch package in ${Python_EXECUTABLE}: run "
-                        "tools/bootstrap, or pass -DPython_EXECUTABLE=...")
-  endif()
-  list(GET torch_facts 0 FLEET_TORCH_DIR)
-  list(GET torch_facts 1 FLEET_TORCH_VERSION)
-  list(GET torch_facts 2 FLEET_TORCH_CUDA)
-  message(STATUS "LibTorch ${FLEET_TORCH_VERSION} in ${FLEET_TORCH_DIR}")
-
-  add_library(fleet_torch INTERFACE)
-  target_include_directories(
-    fleet_torch SYSTEM
-    INTERFACE ${FLEET_TORCH_DIR}/include
-              ${FLEET_TORCH_DIR}/include/torch/csrc/api/include)
-  target_compile_definitions(fleet_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
-  set(torch_libraries c10 torch_cpu torch)
-  if(FLEET_TORCH_CUDA)
-    list(APPEND torch_libraries c10_cuda torch_cuda)
-  endif()
-  foreach(library ${torch_libraries})
-    target_link_libraries(fleet_torch
-                          INTERFACE ${FLEET_TORCH_DIR}/lib/lib${library}.so)
-  endforeach()
+  include(FleetTorch)
 endif()

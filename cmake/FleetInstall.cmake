@@ -1,0 +1,35 @@
+# `cmake --install` has two faces. The component `package` is what a wheel holds
+# under paddle/_lib; without a component, libraries and headers for C++ users go
+# where GNUInstallDirs says, with a find_package(fleet).
+
+include(CMakePackageConfigHelpers)
+
+if(FLEET_BUILD_PYTHON)
+  install(TARGETS _core fleet fleet_core
+          LIBRARY DESTINATION paddle/_lib COMPONENT package EXCLUDE_FROM_ALL)
+  install(FILES ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/torch_version
+          DESTINATION paddle/_lib COMPONENT package EXCLUDE_FROM_ALL)
+endif()
+
+set(libraries fleet_core fleet_options)
+if(FLEET_WITH_TORCH)
+  list(APPEND libraries fleet)
+endif()
+install(TARGETS ${libraries} EXPORT fleetTargets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/fleet
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
+        FILES_MATCHING PATTERN "*.h")
+
+set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/fleet)
+install(EXPORT fleetTargets NAMESPACE fleet:: DESTINATION ${config_dir}
+        COMPONENT development)
+configure_package_config_file(
+  cmake/fleetConfig.cmake.in ${CMAKE_BINARY_DIR}/fleetConfig.cmake
+  INSTALL_DESTINATION ${config_dir})
+write_basic_package_version_file(
+  ${CMAKE_BINARY_DIR}/fleetConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/fleetConfig.cmake
+              ${CMAKE_BINARY_DIR}/fleetConfigVersion.cmake
+              ${CMAKE_SOURCE_DIR}/cmake/FleetTorch.cmake
+        DESTINATION ${config_dir} COMPONENT development)
