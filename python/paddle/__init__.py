@@ -24,6 +24,7 @@ from .framework.dtype import (
     set_default_dtype,
     uint8,
 )
+from .framework.io import DataLossError, load, save
 from .framework.mode import disable_static, enable_static, in_dynamic_mode
 from .framework.place import (
     CPUPlace,
