@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients: when they are recorded, and how to ask for them."""
+
+from .backward_mode import backward, grad
+from .grad_mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+
+__all__ = [
+    "backward",
+    "enable_grad",
+    "grad",
+    "is_grad_enabled",
+    "no_grad",
+    "set_grad_enabled",
+]
