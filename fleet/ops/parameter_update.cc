@@ -3,11 +3,13 @@
 #include "fleet/ops/parameter_update.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
 #include <c10/util/Exception.h>
@@ -74,6 +76,54 @@ size_t NumSlices(const T& work) {
 }
 
 }  // namespace
+
+namespace {
+
+// The same gradient with other values.
+template <class F>
+at::Tensor MapValues(const at::Tensor& gradient, F f) {
+  if (gradient.layout() != at::kSparse) return f(gradient);
+  const at::Tensor sparse = gradient.coalesce();
+  return at::_sparse_coo_tensor_unsafe(sparse.indices(), f(sparse.values()),
+                                       sparse.sizes());
+}
+
+double Norm(const at::Tensor& gradient) {
+  const at::Tensor values = gradient.layout() == at::kSparse
+                                ? gradient.coalesce().values()
+                                : gradient;
+  return values.to(at::kDouble).norm().item<double>();
+}
+
+}  // namespace
+
+Result<std::vector<at::Tensor>> ClipGradients(
+    const Clip& clip, std::span<const at::Tensor> gradients) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> clipped(gradients.begin(), gradients.end());
+  try {
+    double sum = 0.0;
+    if (clip.kind == Clip::kGlobalNorm) {
+      for (const at::Tensor& g : gradients) {
+        if (g.defined()) sum += std::pow(Norm(g), 2);
+      }
+    }
+    for (at::Tensor& g : clipped) {
+      if (!g.defined() || clip.kind == Clip::kNone) continue;
+      if (clip.kind == Clip::kNorm) sum = std::pow(Norm(g), 2);
+      const double scale = clip.kind == Clip::kValue
+                               ? 1.0
+                               : optim::ScaleToNorm(sum, clip.max_norm);
+      g = MapValues(g, [&](const at::Tensor& values) {
+        return clip.kind == Clip::kValue ? values.clamp(clip.min, clip.max)
+                                         : values * scale;
+      });
+    }
+  } catch (const c10::Error& error) {
+    return Internal("clip: ", error.what_without_backtrace());
+  }
+  return clipped;
+}
 
 ParameterUpdater::ParameterUpdater(optim::UpdateRule rule, Clip clip,
                                    UpdateBackend backend)
@@ -426,6 +476,8 @@ void ParameterUpdater::ClearGradients(bool set_to_zero) {
     if (!gradient.defined()) continue;
     if (set_to_zero) {
       const at::NoGradGuard no_grad;
+      // One that was made with create_graph carries its own history.
+      if (gradient.requires_grad()) gradient = gradient.detach();
       gradient.zero_();
     } else {
       gradient.reset();

@@ -32,6 +32,12 @@ struct Clip {
   double max_norm = 0.0;
 };
 
+// The gradients as `clip` makes them, dense or sparse as they came; an
+// undefined one stays so. The updater does not use it: it clips while it
+// updates.
+Result<std::vector<at::Tensor>> ClipGradients(
+    const Clip& clip, std::span<const at::Tensor> gradients);
+
 struct ParameterOptions {
   std::string name;            // for messages
   double learning_rate = 1.0;  // multiplies the learning rate of a step

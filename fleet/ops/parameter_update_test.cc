@@ -191,6 +191,30 @@ INSTANTIATE_TEST_SUITE_P(
     }),
     [](const auto& info) { return info.param.name; });
 
+TEST(ClipGradients, ClipsDenseAndSparseGradients) {
+  const std::vector<at::Tensor> gradients = {
+      at::tensor({3.0, -4.0}), at::Tensor(),
+      at::sparse_coo_tensor(at::tensor({1, 1}, at::kLong).reshape({1, 2}),
+                            at::tensor({6.0, 6.0}), {3})};
+  auto clip = [&](Clip clip) { return ClipGradients(clip, gradients).value(); };
+
+  auto by_value = clip({.kind = Clip::kValue, .min = -1.0, .max = 2.0});
+  ExpectClose(by_value[0], at::tensor({2.0, -1.0}), 0.0);
+  EXPECT_FALSE(by_value[1].defined());
+  EXPECT_TRUE(by_value[2].is_sparse());
+  ExpectClose(by_value[2].to_dense(), at::tensor({0.0, 2.0, 0.0}), 0.0);
+
+  auto by_norm = clip({.kind = Clip::kNorm, .max_norm = 1.0});
+  ExpectClose(by_norm[0], at::tensor({0.6, -0.8}), 1e-7);
+  ExpectClose(by_norm[2].to_dense(), at::tensor({0.0, 1.0, 0.0}), 1e-7);
+
+  // 9 + 16 + 144 = 13^2
+  auto by_global = clip({.kind = Clip::kGlobalNorm, .max_norm = 1.3});
+  ExpectClose(by_global[0], at::tensor({0.3, -0.4}), 1e-7);
+  ExpectClose(by_global[2].to_dense(), at::tensor({0.0, 1.2, 0.0}), 1e-7);
+  ExpectClose(gradients[0], at::tensor({3.0, -4.0}), 0.0);
+}
+
 TEST(ParameterUpdater, UpdatesInPlaceAndTellsAutograd) {
   ParameterUpdater updater(optim::Sgd{}, {});
   at::Tensor p = Parameter({3}, 0.0);

@@ -174,6 +174,20 @@ void BindOptim(nb::module_& parent) {
       .def_static("by_global_norm", [](double max_norm) {
         return Clip{.kind = Clip::kGlobalNorm, .max_norm = max_norm};
       });
+  m.def(
+      "clip_gradients",
+      [](const Clip& clip, nb::list gradients) {
+        std::vector<at::Tensor> tensors;
+        for (nb::handle gradient : gradients) {
+          tensors.push_back(TensorOf(gradient));
+        }
+        nb::list clipped;
+        for (at::Tensor& t : ValueOrThrow(ops::ClipGradients(clip, tensors))) {
+          clipped.append(Tensor{.value = std::move(t)});
+        }
+        return clipped;
+      },
+      arg("clip"), arg("gradients"));
   nb::class_<Updater>(m, "Updater")
       .def(nb::init<UpdateRule, Clip, bool>(), arg("rule"), arg("clip"),
            arg("foreach") = false)
