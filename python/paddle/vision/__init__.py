@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images: transforms, datasets and models."""
+
+from . import transforms
+from .image import get_image_backend, image_load, set_image_backend
+
+__all__ = [
+    "get_image_backend",
+    "image_load",
+    "set_image_backend",
+    "transforms",
+]
