@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole training steps in eager mode: forward, loss, backward, update, clear.
+
+The same weights and batches go through both sides; their losses must agree over the
+first steps, or the ratio is void.
+"""
+
+import numpy as np
+from measure import Row, best_in_turns
+
+LOSS_TOLERANCE = 1e-4  # relative, at every one of the compared steps
+
+
+# ---- what is trained ------------------------------------------------------------
+# A model is a list of layers; both sides build it from this list.
+MODELS = {
+    "LinearNet 10-10-1, Adam, batch 10": dict(
+        layers=[("linear", 10, 10), ("linear", 10, 1)],
+        input=(10, 10),
+        loss="mse",
+        optimizer=("Adam", 0.001),
+        steps=(400, 15),
+        bar=0.22,
+    ),
+    "MLP 32-128-128-2 tanh, SGD, 128": dict(
+        layers=[
+            ("linear", 32, 128),
+            ("tanh",),
+            ("linear", 128, 128),
+            ("tanh",),
+            ("linear", 128, 2),
+        ],
+        input=(128, 32),
+        loss="cross_entropy",
+        optimizer=("SGD", 0.01),
+        steps=(200, 15),
+        bar=0.50,
+    ),
+    "CNN of seed 004, Adam, batch 32": dict(
+        layers=[
+            ("conv", 3, 32),
+            ("relu",),
+            ("pool",),
+            ("conv", 32, 64),
+            ("relu",),
+            ("pool",),
+            ("conv", 64, 64),
+            ("relu",),
+            ("flatten",),
+            ("linear", 1024, 64),
+            ("relu",),
+            ("linear", 64, 10),
+        ],
+        input=(32, 3, 32, 32),
+        loss="cross_entropy",
+        optimizer=("Adam", 0.001),
+        steps=(10, 8),
+        bar=1.0,
+    ),
+}
+
+
+def make_weights(layers, rng):
+    weights = []
+    for kind, *sizes in layers:
+        if kind == "linear":
+            fan_in, fan_out = sizes
+            weights.append(rng.normal(0, fan_in**-0.5, (fan_in, fan_out)))
+            weights.append(rng.normal(0, 0.1, fan_out))
+        elif kind == "conv":
+            channels, filters = sizes
+            weights.append(
+                rng.normal(0, (9 * channels) ** -0.5, (filters, channels, 3, 3))
+            )
+            weights.append(rng.normal(0, 0.1, filters))
+    return [w.astype("float32") for w in weights]
+
+
+def make_batch(spec, rng):
+    x = rng.normal(size=spec["input"]).astype("float32")
+    if spec["loss"] == "mse":
+        return x, rng.normal(size=(len(x), spec["layers"][-1][2])).astype("float32")
+    return x, rng.integers(0, spec["layers"][-1][2], len(x))
+
+
+# ---- the two sides ----------------------------------------------------------------
+def paddle_step(paddle, spec, weights, batch):
+    nn = paddle.nn
+    kinds = {
+        "linear": lambda i, o: nn.Linear(i, o),
+        "conv": lambda i, o: nn.Conv2D(i, o, 3),
+        "relu": nn.ReLU,
+        "tanh": nn.Tanh,
+        "pool": lambda: nn.MaxPool2D(2, 2),
+        "flatten": nn.Flatten,
+    }
+    model = nn.Sequential(*[kinds[kind](*a) for kind, *a in spec["layers"]])
+    for p, w in zip(model.parameters(), weights):
+        p.set_value(w)
+    name, rate = spec["optimizer"]
+    make = getattr(paddle.optimizer, name)
+    optimizer = make(learning_rate=rate, parameters=model.parameters())
+    loss_layer = nn.MSELoss() if spec["loss"] == "mse" else nn.CrossEntropyLoss()
+    x, y = (paddle.to_tensor(a) for a in batch)
+
+    def step():
+        loss = loss_layer(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        return loss
+
+    return step
+
+
+def torch_step(torch, spec, weights, batch):
+    nn = torch.nn
+    kinds = {
+        "linear": lambda i, o: nn.Linear(i, o),
+        "conv": lambda i, o: nn.Conv2d(i, o, 3),
+        "relu": nn.ReLU,
+        "tanh": nn.Tanh,
+        "pool": lambda: nn.MaxPool2d(2, 2),
+        "flatten": nn.Flatten,
+    }
+    model = nn.Sequential(*[kinds[kind](*a) for kind, *a in spec["layers"]])
+    with torch.no_grad():
+        for p, w in zip(model.parameters(), weights):
+            w = torch.from_numpy(w)
+            p.copy_(w.t() if p.dim() == 2 else w)
+    name, rate = spec["optimizer"]
+    optimizer = getattr(torch.optim, name)(model.parameters(), lr=rate)
+    loss_layer = nn.MSELoss() if spec["loss"] == "mse" else nn.CrossEntropyLoss()
+    x, y = (torch.from_numpy(a) for a in batch)
+
+    def step():
+        loss = loss_layer(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
+
+
+def check_losses(name, ours, peer, steps=20):
+    """Both sides take the same first steps."""
+    for i in range(steps):
+        a, b = float(ours()), float(peer())
+        if abs(a - b) > LOSS_TOLERANCE * abs(b):
+            raise AssertionError(f"{name}: loss of step {i} is {a}, the peer's {b}")
+
+
+def run():
+    import paddle
+    import torch
+
+    torch.set_num_threads(1)
+    rows = []
+    for name, spec in MODELS.items():
+        rng = np.random.default_rng(7)
+        weights, batch = make_weights(spec["layers"], rng), make_batch(spec, rng)
+        ours = paddle_step(paddle, spec, weights, batch)
+        peer = torch_step(torch, spec, weights, batch)
+        check_losses(name, ours, peer)
+        repeat, turns = spec["steps"]
+        times = best_in_turns([ours, peer], repeat, turns)
+        rows.append(Row(name, times[0] * 1e6, times[1] * 1e6, "us", spec["bar"]))
+    return rows
+
+
+if __name__ == "__main__":
+    for row in run():
+        print(row)

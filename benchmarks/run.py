@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs every benchmark and prints one table; exit status 1 if a bar is missed.
+
+    python benchmarks/run.py [--peer-python PATH]
+
+Ours and the peer are measured in one run, in turns, with one thread each.
+--peer-python names a Python that has the real paddlepaddle; its times of the same
+steps are then shown below the table.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+# One thread each: said before any of the libraries is loaded.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["MKL_NUM_THREADS"] = "1"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--peer-python", help="a Python with the real paddlepaddle")
+    args = parser.parse_args()
+
+    sys.path.insert(0, str(HERE))
+    import dataloader
+    import eager_steps
+    import import_time
+
+    missed = 0
+    for module in (eager_steps, import_time, dataloader):
+        for row in module.run():
+            print(row, flush=True)
+            missed += not row.ok
+    if args.peer_python:
+        sys.stdout.flush()
+        subprocess.run([args.peer_python, HERE / "real_paddle.py"], check=True)
+    print(f"{missed} bars missed" if missed else "all bars held")
+    return bool(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
