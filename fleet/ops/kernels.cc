@@ -8,7 +8,9 @@ namespace fleet::ops {
 
 OpLibrary::OpLibrary() {
   program::DefineAllOps(definitions_);
-  AddMathKernels(kernels_);
+  AddUnaryKernels(kernels_);
+  AddBinaryKernels(kernels_);
+  AddReduceKernels(kernels_);
   AddMatmulKernels(kernels_);
   for (const program::OpDef* def : definitions_.All()) {
     FLEET_CHECK(kernels_.Find(def->name) != nullptr,

@@ -22,8 +22,15 @@ class OpLibrary final {
 };
 
 // One group each, in a file of the same name; OpLibrary() calls them all.
-void AddMathKernels(KernelTable& kernels);
+void AddUnaryKernels(KernelTable& kernels);
+void AddBinaryKernels(KernelTable& kernels);
+void AddReduceKernels(KernelTable& kernels);
 void AddMatmulKernels(KernelTable& kernels);
+void AddManipulationKernels(KernelTable& kernels);
+void AddIndexingKernels(KernelTable& kernels);
+void AddSearchKernels(KernelTable& kernels);
+void AddCreationKernels(KernelTable& kernels);
+void AddRandomKernels(KernelTable& kernels);
 
 }  // namespace fleet::ops
 

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/all.h>
+#include <ATen/ops/any.h>
+#include <ATen/ops/atan2.h>
+#include <ATen/ops/bitwise_and.h>
+#include <ATen/ops/bitwise_not.h>
+#include <ATen/ops/bitwise_or.h>
+#include <ATen/ops/bitwise_xor.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/floor.h>
+#include <ATen/ops/fmax.h>
+#include <ATen/ops/fmin.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ge.h>
+#include <ATen/ops/gt.h>
+#include <ATen/ops/isclose.h>
+#include <ATen/ops/isnan.h>
+#include <ATen/ops/le.h>
+#include <ATen/ops/log.h>
+#include <ATen/ops/logical_and.h>
+#include <ATen/ops/logical_not.h>
+#include <ATen/ops/logical_or.h>
+#include <ATen/ops/logical_xor.h>
+#include <ATen/ops/lt.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/remainder.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "fleet/ops/broadcast.h"
+#include "fleet/ops/kernels.h"
+
+namespace fleet::ops {
+namespace {
+
+using at::Tensor;
+
+using TensorPair = std::tuple<Tensor, Tensor>;
+
+TensorPair AddGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
+                   GradNeeds needs) {
+  return {needs[0] ? Unbroadcast(dout, x) : Tensor(),
+          needs[1] ? Unbroadcast(dout, y) : Tensor()};
+}
+
+TensorPair SubGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
+                   GradNeeds needs) {
+  return {needs[0] ? Unbroadcast(dout, x) : Tensor(),
+          needs[1] ? Unbroadcast(-dout, y) : Tensor()};
+}
+
+TensorPair MulGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
+                   GradNeeds needs) {
+  return {needs[0] ? Unbroadcast(dout * y, x) : Tensor(),
+          needs[1] ? Unbroadcast(dout * x, y) : Tensor()};
+}
+
+TensorPair DivGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
+                   GradNeeds needs) {
+  return {needs[0] ? Unbroadcast(dout / y, x) : Tensor(),
+          needs[1] ? Unbroadcast(-dout * x / (y * y), y) : Tensor()};
+}
+
+TensorPair PowGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
+                   GradNeeds needs) {
+  Tensor dx, dy;
+  if (needs[0]) {
+    dx = Unbroadcast(
+        at::where(y == 0, at::zeros_like(dout), dout * y * at::pow(x, y - 1)),
+        x);
+  }
+  if (needs[1]) {
+    Tensor safe = at::where(x > 0, x, at::ones_like(x));
+    dy = Unbroadcast(dout * at::pow(x, y) * at::log(safe), y);
+  }
+  return {dx, dy};
+}
+
+// The larger (smaller) operand takes the gradient; at a tie, Y does.
+template <bool kMax>
+TensorPair ExtremeGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
+                       GradNeeds needs) {
+  Tensor from_x = kMax ? at::gt(x, y) : at::lt(x, y);
+  Tensor zero = at::zeros_like(dout);
+  return {needs[0] ? Unbroadcast(at::where(from_x, dout, zero), x) : Tensor(),
+          needs[1] ? Unbroadcast(at::where(from_x, zero, dout), y) : Tensor()};
+}
+
+// As ExtremeGrad, but NaN never wins against a number; at a tie, X does.
+template <bool kMax>
+TensorPair NumberExtremeGrad(const Tensor& x, const Tensor& y,
+                             const Tensor& dout, GradNeeds needs) {
+  Tensor from_x =
+      at::logical_or(kMax ? at::ge(x, y) : at::le(x, y), at::isnan(y));
+  Tensor zero = at::zeros_like(dout);
+  return {needs[0] ? Unbroadcast(at::where(from_x, dout, zero), x) : Tensor(),
+          needs[1] ? Unbroadcast(at::where(from_x, zero, dout), y) : Tensor()};
+}
+
+TensorPair Atan2Grad(const Tensor& x, const Tensor& y, const Tensor& dout,
+                     GradNeeds needs) {
+  Tensor part = dout / (x * x + y * y);
+  return {needs[0] ? Unbroadcast(part * y, x) : Tensor(),
+          needs[1] ? Unbroadcast(-part * x, y) : Tensor()};
+}
+
+Tensor FloorDivide(const Tensor& x, const Tensor& y) {
+  TORCH_CHECK(!at::isIntegralType(y.scalar_type(), true) ||
+                  !at::any(y == 0).item<bool>(),
+              "integer division by zero in Y");
+  return at::div(x, y, "floor");
+}
+
+Tensor Remainder(const Tensor& x, const Tensor& y) {
+  TORCH_CHECK(!at::isIntegralType(y.scalar_type(), true) ||
+                  !at::any(y == 0).item<bool>(),
+              "integer modulo by zero in Y");
+  return at::remainder(x, y);
+}
+
+TensorPair RemainderGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
+                         GradNeeds needs) {
+  return {needs[0] ? Unbroadcast(dout, x) : Tensor(),
+          needs[1] ? Unbroadcast(-dout * at::floor(x / y), y) : Tensor()};
+}
+
+Tensor Lerp(const Tensor& x, const Tensor& y, const Tensor& weight) {
+  return x + weight * (y - x);
+}
+std::tuple<Tensor, Tensor, Tensor> LerpGrad(const Tensor& x, const Tensor& y,
+                                            const Tensor& weight,
+                                            const Tensor& dout,
+                                            GradNeeds needs) {
+  return {needs[0] ? Unbroadcast(dout * (1 - weight), x) : Tensor(),
+          needs[1] ? Unbroadcast(dout * weight, y) : Tensor(),
+          needs[2] ? Unbroadcast(dout * (y - x), weight) : Tensor()};
+}
+
+Tensor Sum(at::TensorList x) {
+  TORCH_CHECK(!x.empty(), "X is an empty list");
+  Tensor out = x[0].clone();
+  for (size_t i = 1; i < x.size(); ++i) {
+    TORCH_CHECK(x[i].sizes() == out.sizes(), "X[", i, "] has shape ",
+                x[i].sizes(), " but X[0] has ", out.sizes());
+    out = at::add(out, x[i]);
+  }
+  return out;
+}
+std::vector<Tensor> SumGrad(at::TensorList x, const Tensor& dout) {
+  std::vector<Tensor> grads;
+  for (const Tensor& one : x) grads.push_back(Unbroadcast(dout, one));
+  return grads;
+}
+
+Tensor EqualAll(const Tensor& x, const Tensor& y) {
+  bool same = x.sizes() == y.sizes() && at::eq(x, y).all().item<bool>();
+  return at::full({1}, same, x.options().dtype(at::kBool));
+}
+
+Tensor IsClose(const Tensor& x, const Tensor& y, double rtol, double atol,
+               bool equal_nan) {
+  return at::isclose(x, y, rtol, atol, equal_nan);
+}
+Tensor AllClose(const Tensor& x, const Tensor& y, double rtol, double atol,
+                bool equal_nan) {
+  return at::isclose(x, y, rtol, atol, equal_nan).all().reshape({1});
+}
+
+Tensor Scale(const Tensor& x, double scale, double bias,
+             bool bias_after_scale) {
+  if (bias == 0 && scale == 1) return x.clone();
+  bool integral = at::isIntegralType(x.scalar_type(), true);
+  at::Scalar s = integral ? at::Scalar(static_cast<int64_t>(scale)) : scale;
+  at::Scalar b = integral ? at::Scalar(static_cast<int64_t>(bias)) : bias;
+  if (bias == 0) return at::mul(x, s);
+  if (scale == 1) return at::add(x, b);
+  return bias_after_scale ? at::add(at::mul(x, s), b)
+                          : at::mul(at::add(x, b), s);
+}
+Tensor ScaleGrad(const Tensor& dout, double scale, double, bool) {
+  return scale == 1 ? dout : dout * scale;
+}
+
+Tensor Pow(const Tensor& x, double factor) {
+  if (at::isIntegralType(x.scalar_type(), false) &&
+      factor == std::floor(factor) && factor >= 0) {
+    return at::pow(x, static_cast<int64_t>(factor));
+  }
+  return at::pow(x, factor);
+}
+Tensor PowScalarGrad(const Tensor& x, const Tensor& dout, double factor) {
+  if (factor == 0) return at::zeros_like(dout);
+  return dout * factor * at::pow(x, factor - 1);
+}
+
+Tensor Clip(const Tensor& x, double min, double max) {
+  TORCH_CHECK(min <= max, "min ", min, " is above max ", max);
+  if (!at::isIntegralType(x.scalar_type(), true)) {
+    return at::clamp(x, min, max);
+  }
+  std::optional<at::Scalar> low, high;
+  if (std::isfinite(min)) low = static_cast<int64_t>(std::ceil(min));
+  if (std::isfinite(max)) high = static_cast<int64_t>(std::floor(max));
+  return low || high ? at::clamp(x, low, high) : x.clone();
+}
+Tensor ClipGrad(const Tensor& x, const Tensor& dout, double min, double max) {
+  return dout * at::logical_and(at::ge(x, min), at::le(x, max));
+}
+
+}  // namespace
+
+void AddBinaryKernels(KernelTable& k) {
+  // Integers divide exactly only by becoming floating point.
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::div(x, y); },
+        DivGrad>("elementwise_div");
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::add(x, y); },
+        AddGrad>("elementwise_add");
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::sub(x, y); },
+        SubGrad>("elementwise_sub");
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::mul(x, y); },
+        MulGrad>("elementwise_mul");
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::maximum(x, y); },
+        ExtremeGrad<true>>("elementwise_max");
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::minimum(x, y); },
+        ExtremeGrad<false>>("elementwise_min");
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::pow(x, y); },
+        PowGrad>("elementwise_pow");
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::fmax(x, y); },
+        NumberExtremeGrad<true>>("elementwise_fmax");
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::fmin(x, y); },
+        NumberExtremeGrad<false>>("elementwise_fmin");
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::atan2(x, y); },
+        Atan2Grad>("atan2");
+  k.Add<Lerp, LerpGrad>("lerp");
+  k.Add<Sum, SumGrad>("sum");
+  k.Add<Remainder, RemainderGrad>("elementwise_mod");
+  k.Add<FloorDivide>("elementwise_floordiv");
+
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::eq(x, y); }>("equal");
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::ne(x, y); }>(
+      "not_equal");
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::lt(x, y); }>(
+      "less_than");
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::le(x, y); }>(
+      "less_equal");
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::gt(x, y); }>(
+      "greater_than");
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::ge(x, y); }>(
+      "greater_equal");
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::logical_and(x, y); }>(
+      "logical_and");
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::logical_or(x, y); }>(
+      "logical_or");
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::logical_xor(x, y); }>(
+      "logical_xor");
+  k.Add<[](const Tensor& x) { return at::logical_not(x); }>("logical_not");
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::bitwise_and(x, y); }>(
+      "bitwise_and");
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::bitwise_or(x, y); }>(
+      "bitwise_or");
+  k.Add<[](const Tensor& x, const Tensor& y) { return at::bitwise_xor(x, y); }>(
+      "bitwise_xor");
+  k.Add<[](const Tensor& x) { return at::bitwise_not(x); }>("bitwise_not");
+  k.Add<EqualAll>("equal_all");
+  k.Add<IsClose>("isclose");
+  k.Add<AllClose>("allclose");
+  k.Add<Scale, ScaleGrad>("scale");
+  k.Add<Pow, PowScalarGrad>("pow");
+  k.Add<Clip, ClipGrad>("clip");
+}
+
+}  // namespace fleet::ops

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/all.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/amin.h>
+#include <ATen/ops/any.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/prod.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/var.h>
+
+#include "fleet/ops/kernels.h"
+#include "fleet/ops/reduction.h"
+
+namespace fleet::ops {
+namespace {
+
+using at::Tensor;
+
+Tensor Sum(const Tensor& x, at::IntArrayRef dim, bool keep, bool all) {
+  return AtLeast1D(at::sum(x, ReducedAxes(x, dim, all), keep, x.scalar_type()));
+}
+Tensor SumGrad(const Tensor& x, const Tensor& dout, at::IntArrayRef dim, bool,
+               bool all) {
+  return KeepAxes(dout, x, ReducedAxes(x, dim, all)).expand(x.sizes());
+}
+
+Tensor Mean(const Tensor& x, at::IntArrayRef dim, bool keep, bool all) {
+  TORCH_CHECK(x.is_floating_point() || x.is_complex(),
+              "the mean of integers is not one: cast X to a floating-point "
+              "type first");
+  return AtLeast1D(at::mean(x, ReducedAxes(x, dim, all), keep));
+}
+Tensor MeanGrad(const Tensor& x, const Tensor& dout, at::IntArrayRef dim, bool,
+                bool all) {
+  std::vector<int64_t> axes = ReducedAxes(x, dim, all);
+  return (KeepAxes(dout, x, axes) / ReducedCount(x, axes)).expand(x.sizes());
+}
+
+// Every element that equals the extreme takes the gradient: all of it for max
+// and min, an even share for amax and amin.
+template <bool kShare>
+Tensor ExtremeReduceGrad(const Tensor& x, const Tensor& out, const Tensor& dout,
+                         at::IntArrayRef dim, bool, bool all) {
+  std::vector<int64_t> axes = ReducedAxes(x, dim, all);
+  Tensor mask = at::eq(x, KeepAxes(out, x, axes)).to(dout.scalar_type());
+  Tensor dy = KeepAxes(dout, x, axes);
+  return mask * (kShare ? dy / at::sum(mask, axes, true) : dy);
+}
+
+Tensor Max(const Tensor& x, at::IntArrayRef dim, bool keep, bool all) {
+  return AtLeast1D(at::amax(x, ReducedAxes(x, dim, all), keep));
+}
+Tensor Min(const Tensor& x, at::IntArrayRef dim, bool keep, bool all) {
+  return AtLeast1D(at::amin(x, ReducedAxes(x, dim, all), keep));
+}
+
+Tensor Prod(const Tensor& x, at::IntArrayRef dim, bool keep, bool all) {
+  std::vector<int64_t> axes = ReducedAxes(x, dim, all);
+  Tensor out = x;
+  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+    out = at::prod(out, *axis, keep, x.scalar_type());
+  }
+  return AtLeast1D(out);
+}
+// Where one factor is zero, the quotient out / x says nothing: the product of
+// the others is computed along the reduced axes, moved to the back and joined.
+Tensor ProdGrad(const Tensor& x, const Tensor& out, const Tensor& dout,
+                at::IntArrayRef dim, bool, bool all) {
+  std::vector<int64_t> axes = ReducedAxes(x, dim, all);
+  if (!at::any(x == 0).item<bool>()) {
+    return KeepAxes(dout * out, x, axes) / x;
+  }
+  std::vector<int64_t> order;
+  for (int64_t i = 0; i < x.dim(); ++i) {
+    if (std::find(axes.begin(), axes.end(), i) == axes.end())
+      order.push_back(i);
+  }
+  order.insert(order.end(), axes.begin(), axes.end());
+  Tensor moved = x.permute(order);
+  int64_t n = ReducedCount(x, axes);
+  Tensor flat = moved.reshape({-1, n});
+  std::vector<Tensor> others;
+  for (int64_t i = 0; i < n; ++i) {
+    others.push_back(at::prod(flat.narrow(1, 0, i), 1) *
+                     at::prod(flat.narrow(1, i + 1, n - i - 1), 1));
+  }
+  Tensor grad = at::stack(others, 1).reshape(moved.sizes());
+  std::vector<int64_t> back(order.size());
+  for (size_t i = 0; i < order.size(); ++i) back[order[i]] = i;
+  return grad.permute(back) * KeepAxes(dout, x, axes);
+}
+
+Tensor LogSumExp(const Tensor& x, at::IntArrayRef dim, bool keep, bool all) {
+  return AtLeast1D(at::logsumexp(x, ReducedAxes(x, dim, all), keep));
+}
+Tensor LogSumExpGrad(const Tensor& x, const Tensor& out, const Tensor& dout,
+                     at::IntArrayRef dim, bool, bool all) {
+  std::vector<int64_t> axes = ReducedAxes(x, dim, all);
+  return KeepAxes(dout, x, axes) * at::exp(x - KeepAxes(out, x, axes));
+}
+
+Tensor Var(const Tensor& x, at::IntArrayRef dim, bool keep, bool all,
+           bool unbiased) {
+  TORCH_CHECK(x.is_floating_point(), "X must hold floating-point numbers");
+  return AtLeast1D(at::var(x, ReducedAxes(x, dim, all), unbiased, keep));
+}
+Tensor VarGrad(const Tensor& x, const Tensor& dout, at::IntArrayRef dim, bool,
+               bool all, bool unbiased) {
+  std::vector<int64_t> axes = ReducedAxes(x, dim, all);
+  double n = ReducedCount(x, axes) - (unbiased ? 1 : 0);
+  return KeepAxes(dout, x, axes) * (2 / n) * (x - at::mean(x, axes, true));
+}
+
+Tensor All(const Tensor& x, at::IntArrayRef dim, bool keep, bool all) {
+  return AtLeast1D(at::all(x, ReducedAxes(x, dim, all), keep).to(at::kBool));
+}
+Tensor Any(const Tensor& x, at::IntArrayRef dim, bool keep, bool all) {
+  return AtLeast1D(at::any(x, ReducedAxes(x, dim, all), keep).to(at::kBool));
+}
+
+}  // namespace
+
+void AddReduceKernels(KernelTable& k) {
+  k.Add<Sum, SumGrad>("reduce_sum");
+  k.Add<Mean, MeanGrad>("reduce_mean");
+  k.Add<Max, ExtremeReduceGrad<false>>("reduce_max");
+  k.Add<Min, ExtremeReduceGrad<false>>("reduce_min");
+  k.Add<Max, ExtremeReduceGrad<true>>("reduce_amax");
+  k.Add<Min, ExtremeReduceGrad<true>>("reduce_amin");
+  k.Add<Prod, ProdGrad>("reduce_prod");
+  k.Add<LogSumExp, LogSumExpGrad>("logsumexp");
+  k.Add<Var, VarGrad>("var");
+  k.Add<All>("reduce_all");
+  k.Add<Any>("reduce_any");
+}
+
+}  // namespace fleet::ops

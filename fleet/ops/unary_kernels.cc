@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/abs.h>
+#include <ATen/ops/acos.h>
+#include <ATen/ops/asin.h>
+#include <ATen/ops/atan.h>
+#include <ATen/ops/ceil.h>
+#include <ATen/ops/cos.h>
+#include <ATen/ops/cosh.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/erf.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/expm1.h>
+#include <ATen/ops/floor.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/isinf.h>
+#include <ATen/ops/isnan.h>
+#include <ATen/ops/log.h>
+#include <ATen/ops/log10.h>
+#include <ATen/ops/log1p.h>
+#include <ATen/ops/log2.h>
+#include <ATen/ops/log_sigmoid.h>
+#include <ATen/ops/mish.h>
+#include <ATen/ops/nan_to_num.h>
+#include <ATen/ops/reciprocal.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/round.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/sigmoid_backward.h>
+#include <ATen/ops/sign.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/sin.h>
+#include <ATen/ops/sinh.h>
+#include <ATen/ops/softplus.h>
+#include <ATen/ops/sqrt.h>
+#include <ATen/ops/tan.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/tanh_backward.h>
+#include <ATen/ops/threshold_backward.h>
+#include <ATen/ops/trunc.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "fleet/base/simd.h"
+#include "fleet/ops/cpu_path.h"
+#include "fleet/ops/kernels.h"
+
+namespace fleet::ops {
+namespace {
+
+using at::Tensor;
+
+template <auto Simd>
+Tensor SimdUnary(const Tensor& x) {
+  Tensor in = x.contiguous();
+  Tensor out = at::empty_like(in);
+  Simd(in.const_data_ptr<float>(), out.mutable_data_ptr<float>(), in.numel());
+  return out;
+}
+
+template <auto Simd>
+Tensor SimdUnaryGrad(const Tensor& out, const Tensor& dout) {
+  Tensor y = out.contiguous(), dy = dout.contiguous();
+  Tensor dx = at::empty_like(y);
+  Simd(y.const_data_ptr<float>(), dy.const_data_ptr<float>(),
+       dx.mutable_data_ptr<float>(), y.numel());
+  return dx;
+}
+
+Tensor Tanh(const Tensor& x) {
+  return FastOnCpu(x) ? SimdUnary<base::Tanh>(x) : at::tanh(x);
+}
+Tensor TanhGrad(const Tensor& out, const Tensor& dout) {
+  return FastOnCpu(out, dout) ? SimdUnaryGrad<base::TanhGrad>(out, dout)
+                              : at::tanh_backward(dout, out);
+}
+
+Tensor Sigmoid(const Tensor& x) {
+  return FastOnCpu(x) ? SimdUnary<base::Sigmoid>(x) : at::sigmoid(x);
+}
+Tensor SigmoidGrad(const Tensor& out, const Tensor& dout) {
+  return FastOnCpu(out, dout) ? SimdUnaryGrad<base::SigmoidGrad>(out, dout)
+                              : at::sigmoid_backward(dout, out);
+}
+
+Tensor Exp(const Tensor& x) {
+  return FastOnCpu(x) ? SimdUnary<base::Exp>(x) : at::exp(x);
+}
+
+Tensor ReluGrad(const Tensor& out, const Tensor& dout) {
+  return at::threshold_backward(dout, out, 0);
+}
+
+Tensor MishGrad(const Tensor& x, const Tensor& dout) {
+  Tensor t = at::tanh(at::softplus(x)), s = at::sigmoid(x);
+  return dout * (t + x * s * (1 - t * t));
+}
+
+Tensor SiluGrad(const Tensor& x, const Tensor& dout) {
+  Tensor s = at::sigmoid(x);
+  return dout * (s * (1 + x * (1 - s)));
+}
+
+Tensor SoftsignGrad(const Tensor& x, const Tensor& dout) {
+  Tensor d = 1 + x.abs();
+  return dout / (d * d);
+}
+
+Tensor Stanh(const Tensor& x, double a, double b) {
+  return at::tanh(x * a) * b;
+}
+Tensor StanhGrad(const Tensor& out, const Tensor& dout, double a, double b) {
+  return dout * (a * b - (a / b) * out * out);
+}
+
+Tensor NanToNum(const Tensor& x, double nan, double posinf, double neginf) {
+  return at::nan_to_num(x, nan, posinf, neginf);
+}
+Tensor NanToNumGrad(const Tensor& x, const Tensor& dout, double, double,
+                    double) {
+  return dout * at::isfinite(x);
+}
+
+Tensor NoGradient(const Tensor& dout) { return at::zeros_like(dout); }
+
+}  // namespace
+
+void AddUnaryKernels(KernelTable& k) {
+  k.Add<Tanh, TanhGrad>("tanh");
+  k.Add<Sigmoid, SigmoidGrad>("sigmoid");
+  k.Add<Exp, [](const Tensor& y, const Tensor& dy) { return dy * y; }>("exp");
+  k.Add<[](const Tensor& x) { return at::relu(x); }, ReluGrad>("relu");
+  k.Add<[](const Tensor& x) { return at::sqrt(x); },
+        [](const Tensor& y, const Tensor& dy) { return dy / (2 * y); }>("sqrt");
+  k.Add<[](const Tensor& x) { return at::rsqrt(x); },
+        [](const Tensor& y, const Tensor& dy) {
+          return -0.5 * dy * y * y * y;
+        }>("rsqrt");
+  k.Add<[](const Tensor& x) { return at::reciprocal(x); },
+        [](const Tensor& y, const Tensor& dy) { return -dy * y * y; }>(
+      "reciprocal");
+
+  k.Add<[](const Tensor& x) { return at::abs(x); },
+        [](const Tensor& x, const Tensor& dy) { return dy * at::sign(x); }>(
+      "abs");
+  k.Add<[](const Tensor& x) { return x * x; },
+        [](const Tensor& x, const Tensor& dy) { return 2 * x * dy; }>("square");
+  k.Add<[](const Tensor& x) { return at::log(x); },
+        [](const Tensor& x, const Tensor& dy) { return dy / x; }>("log");
+  k.Add<[](const Tensor& x) { return at::log2(x); },
+        [](const Tensor& x, const Tensor& dy) {
+          return dy / (x * std::log(2.0));
+        }>("log2");
+  k.Add<[](const Tensor& x) { return at::log10(x); },
+        [](const Tensor& x, const Tensor& dy) {
+          return dy / (x * std::log(10.0));
+        }>("log10");
+  k.Add<[](const Tensor& x) { return at::log1p(x); },
+        [](const Tensor& x, const Tensor& dy) { return dy / (1 + x); }>(
+      "log1p");
+  k.Add<[](const Tensor& x) { return at::expm1(x); },
+        [](const Tensor& x, const Tensor& dy) { return dy * at::exp(x); }>(
+      "expm1");
+  k.Add<[](const Tensor& x) { return at::sin(x); },
+        [](const Tensor& x, const Tensor& dy) { return dy * at::cos(x); }>(
+      "sin");
+  k.Add<[](const Tensor& x) { return at::cos(x); },
+        [](const Tensor& x, const Tensor& dy) { return -dy * at::sin(x); }>(
+      "cos");
+  k.Add<[](const Tensor& x) { return at::tan(x); },
+        [](const Tensor& x, const Tensor& dy) {
+          Tensor c = at::cos(x);
+          return dy / (c * c);
+        }>("tan");
+  k.Add<[](const Tensor& x) { return at::asin(x); },
+        [](const Tensor& x, const Tensor& dy) {
+          return dy * at::rsqrt(1 - x * x);
+        }>("asin");
+  k.Add<[](const Tensor& x) { return at::acos(x); },
+        [](const Tensor& x, const Tensor& dy) {
+          return -dy * at::rsqrt(1 - x * x);
+        }>("acos");
+  k.Add<[](const Tensor& x) { return at::atan(x); },
+        [](const Tensor& x, const Tensor& dy) { return dy / (1 + x * x); }>(
+      "atan");
+  k.Add<[](const Tensor& x) { return at::sinh(x); },
+        [](const Tensor& x, const Tensor& dy) { return dy * at::cosh(x); }>(
+      "sinh");
+  k.Add<[](const Tensor& x) { return at::cosh(x); },
+        [](const Tensor& x, const Tensor& dy) { return dy * at::sinh(x); }>(
+      "cosh");
+  k.Add<[](const Tensor& x) { return at::erf(x); },
+        [](const Tensor& x, const Tensor& dy) {
+          return dy * (2 / std::sqrt(M_PI)) * at::exp(-x * x);
+        }>("erf");
+  k.Add<[](const Tensor& x) { return at::sign(x); },
+        [](const Tensor& x, const Tensor&) { return at::zeros_like(x); }>(
+      "sign");
+  k.Add<[](const Tensor& x) { return at::silu(x); }, SiluGrad>("silu");
+  k.Add<[](const Tensor& x) { return x / (1 + x.abs()); }, SoftsignGrad>(
+      "softsign");
+  k.Add<[](const Tensor& x) { return x - at::tanh(x); },
+        [](const Tensor& x, const Tensor& dy) {
+          Tensor t = at::tanh(x);
+          return dy * t * t;
+        }>("tanhshrink");
+  k.Add<[](const Tensor& x) { return at::log_sigmoid(x); },
+        [](const Tensor& x, const Tensor& dy) { return dy * at::sigmoid(-x); }>(
+      "logsigmoid");
+  k.Add<[](const Tensor& x) { return at::mish(x); }, MishGrad>("mish");
+
+  k.Add<[](const Tensor& x) { return at::floor(x); }, NoGradient>("floor");
+  k.Add<[](const Tensor& x) { return at::ceil(x); }, NoGradient>("ceil");
+  k.Add<[](const Tensor& x) { return at::round(x); }, NoGradient>("round");
+  k.Add<[](const Tensor& x) { return at::trunc(x); }, NoGradient>("trunc");
+  k.Add<Stanh, StanhGrad>("stanh");
+  k.Add<NanToNum, NanToNumGrad>("nan_to_num");
+  k.Add<[](const Tensor& x) { return at::isnan(x); }>("isnan_v2");
+  k.Add<[](const Tensor& x) { return at::isinf(x); }>("isinf_v2");
+  k.Add<[](const Tensor& x) { return at::isfinite(x); }>("isfinite_v2");
+}
+
+}  // namespace fleet::ops
