@@ -5,8 +5,11 @@ The package is a thin layer over libfleet: it composes and checks arguments; all
 computing happens in C++.
 """
 
+import importlib as _importlib
+
 from . import framework
 from ._core import Tensor
+from .batch import batch
 from .framework.dtype import (
     bfloat16,
     bool,
@@ -44,3 +47,12 @@ from .framework.random import (
     set_cuda_rng_state,
     set_rng_state,
 )
+
+# Loaded when first asked for, to keep `import paddle` fast.
+_ON_FIRST_USE = {"dataset", "io", "reader"}
+
+
+def __getattr__(name):
+    if name in _ON_FIRST_USE:
+        return _importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module 'paddle' has no attribute '{name}'")

@@ -55,8 +55,8 @@ def enter_worker():
 
 
 def seed_core(seed):
-    """Seeds paddle's generator of this process."""
-    _core.manual_seed(seed)
+    """Seeds the generator of a worker process."""
+    _core.seed_cpu(seed)
 
 
 def to_tensors(batch, owned):
