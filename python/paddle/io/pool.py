@@ -38,12 +38,17 @@ class WorkerPool:
         self._closed = False
         self.max_pending = max_pending
         self._workers = []
+        # A ^C waits until every worker is known here and deaf to it there.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             for worker_id in range(options.num_workers):
-                self._workers.append(_fork(worker_id, options, max_pending, share))
+                process = _fork(worker_id, options, max_pending, share, mask)
+                self._workers.append(process)
         except BaseException:
             self.close()
             raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def start_epoch(self, seed):
         """Makes all workers begin anew; batches still pending are dropped."""
@@ -261,7 +266,7 @@ class _Process:
         return self._reaped
 
 
-def _fork(worker_id, options, max_pending, share):
+def _fork(worker_id, options, max_pending, share, mask):
     num_slots = max_pending + MAX_LENT
     fd = slots.make_file(num_slots)
     ours, theirs = socket.socketpair()
@@ -285,7 +290,7 @@ def _fork(worker_id, options, max_pending, share):
     if pid == 0:
         ours.close()
         worker.run_worker(
-            worker_id, theirs, fd, num_slots, options, parent_pid, die_with
+            worker_id, theirs, fd, num_slots, options, parent_pid, die_with, mask
         )
     theirs.close()
     reader = slots.SlotReader(fd, num_slots, MAX_LENT if share else 0)

@@ -104,15 +104,18 @@ class Fetcher:
         return samples
 
 
-def run_worker(worker_id, sock, slot_fd, num_slots, options, parent_pid, die_with):
+def run_worker(
+    worker_id, sock, slot_fd, num_slots, options, parent_pid, die_with, mask
+):
     """The life of a worker process; never returns.
 
     `die_with` is true if the kernel may tie this process to the thread that
-    forked it, which is then the parent's main thread.
+    forked it, which is then the parent's main thread. `mask` holds the signals to
+    block.
     """
     code = 1
     try:
-        _leave_parent(sock, parent_pid, die_with)
+        _leave_parent(sock, parent_pid, die_with, mask)
         writer = SlotWriter(slot_fd, num_slots)
         _serve(worker_id, sock, writer, options)
         code = 0
@@ -125,13 +128,14 @@ def run_worker(worker_id, sock, slot_fd, num_slots, options, parent_pid, die_wit
         os._exit(code)
 
 
-def _leave_parent(sock, parent_pid, die_with):
+def _leave_parent(sock, parent_pid, die_with, mask):
     # The parent's objects are not this process's to collect.
     gc.freeze()
     signal.set_wakeup_fd(-1)
     # The terminal sends ^C to the whole group; the parent decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if die_with:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     else:
