@@ -376,6 +376,15 @@ def test_collate_promotes_mixed_dtypes_and_byte_orders():
     np.testing.assert_array_equal(num(numbers), np.array([1, 2.5], "float32"))
 
 
+def test_python_floats_become_the_default_dtype():
+    paddle.set_default_dtype("float64")
+    try:
+        assert num(default_collate_fn([0.1, 0.2])).dtype == np.float64
+    finally:
+        paddle.set_default_dtype("float32")
+    assert num(default_collate_fn([0.1, 0.2])).dtype == np.float32
+
+
 def test_collate_names_the_field_that_does_not_fit():
     with pytest.raises(ValueError, match=r"field \[0\] has shape \[2\] in sample 0"):
         default_collate_fn([(np.zeros(2), 1), (np.zeros(3), 1)])

@@ -52,10 +52,9 @@ class WorkerOptions(NamedTuple):
     collate_fn: Any
     init_fn: Any
     num_workers: int
-    # Of an iterable dataset: samples per batch, None for no batching.
-    iterable: bool
-    batched: bool
-    drop_last: bool
+    iterable: bool  # the dataset is read by iter(), not by index
+    batched: bool  # samples are collected to batches
+    drop_last: bool  # of an iterable dataset; samplers see to it otherwise
 
 
 class StartEpoch(NamedTuple):
