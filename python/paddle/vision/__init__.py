@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images: transforms, datasets and models."""
 
-from . import transforms
+from . import datasets, transforms
 from .image import get_image_backend, image_load, set_image_backend
 
 __all__ = [
+    "datasets",
     "get_image_backend",
     "image_load",
     "set_image_backend",
