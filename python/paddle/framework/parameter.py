@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters: tensors that belong to a model and are trained."""
+
+from .._core import Tensor
+from ..utils import unique_name
+from . import dtype as dtypes
+from .param_attr import ParamAttr, WeightNormParamAttr
+
+__all__ = ["Parameter", "create_parameter"]
+
+
+class Parameter(Tensor):
+    """A Tensor that a Layer owns and an optimizer updates.
+
+    It shares the memory of `value` and never leaves it: training, loading and
+    filling again happen in place.
+    """
+
+    def __init__(
+        self,
+        value,
+        name=None,
+        trainable=True,
+        optimize_attr=None,
+        regularizer=None,
+        do_model_average=None,
+        need_clip=True,
+        is_distributed=False,
+    ):
+        super().__init__(value)
+        self.name = unique_name.generate("param") if name is None else name
+        self.persistable = True
+        self.stop_gradient = not trainable
+        self.optimize_attr = optimize_attr or {"learning_rate": 1.0}
+        self.regularizer = regularizer
+        self.do_model_average = do_model_average
+        self.need_clip = need_clip
+        self.is_distributed = is_distributed
+
+    @property
+    def trainable(self):
+        return not self.stop_gradient
+
+    @trainable.setter
+    def trainable(self, trainable):
+        if not isinstance(trainable, bool):
+            raise ValueError(
+                f"trainable must be True or False, but got {type(trainable).__name__}"
+            )
+        self.stop_gradient = not trainable
+
+    def __repr__(self):
+        return "Parameter containing:\n" + super().__repr__()
+
+    __str__ = __repr__
+
+    def __deepcopy__(self, memo):
+        copied = Parameter(
+            self.detach().clone(),
+            self.name + unique_name.generate("_deepcopy"),
+            self.trainable,
+            dict(self.optimize_attr),
+            self.regularizer,
+            self.do_model_average,
+            self.need_clip,
+            self.is_distributed,
+        )
+        memo[id(self)] = copied
+        return copied
+
+
+def new_parameter(shape, attr, dtype, is_bias, default_initializer, owner):
+    """The parameter that `attr` asks for, filled; None when attr is False.
+
+    `owner` begins the name, as in linear_0.w_0, when `attr` has none. Of the
+    initializers the first wins: attr's, the global one, the default, Xavier for
+    weights and zero for biases.
+    """
+    from ..nn import initializer as initializers
+
+    attr = ParamAttr._to_attr(attr)
+    if attr is False:
+        return None
+    if isinstance(attr, WeightNormParamAttr):
+        raise NotImplementedError(
+            "WeightNormParamAttr comes with static graphs; use "
+            "paddle.nn.utils.weight_norm on the layer"
+        )
+    fill = attr.initializer or initializers.choose(is_bias, default_initializer)
+    name = attr.name or unique_name.generate(f"{owner}.{'b' if is_bias else 'w'}")
+    shape = [int(n) for n in shape]
+    if any(n < 0 for n in shape):
+        raise ValueError(f"parameter {name}: shape {shape} has a negative dimension")
+    value = fill._value(shape, dtypes.convert(dtype))
+    return Parameter(
+        value,
+        name,
+        attr.trainable,
+        {"learning_rate": attr.learning_rate},
+        attr.regularizer,
+        attr.do_model_average,
+        attr.need_clip,
+    )
+
+
+def create_parameter(
+    shape, dtype, name=None, attr=None, is_bias=False, default_initializer=None
+):
+    """A parameter outside of any layer."""
+    attr = ParamAttr._to_attr(attr)
+    if name is not None and attr is not False and attr.name is None:
+        attr.name = name
+    owner = unique_name.generate("create_parameter")
+    return new_parameter(shape, attr, dtype, is_bias, default_initializer, owner)

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What initializers share, and which one is used when none is named."""
+
+
+class Initializer:
+    """Fills parameters. A derived class writes `_value`."""
+
+    def __call__(self, param, block=None):
+        """Fills `param` in place and returns it."""
+        param.set_value(self._value(param.shape, param.dtype))
+        return param
+
+    def _value(self, shape, dtype):
+        """A new tensor with the values for a parameter of this shape and type."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how to fill")
+
+
+_global_weight = None
+_global_bias = None
+
+
+def set_global_initializer(weight_init, bias_init=None):
+    """Fills with these from now on wherever a ParamAttr names no initializer.
+
+    None, None goes back to the layers' own choice.
+    """
+    global _global_weight, _global_bias
+    for value in (weight_init, bias_init):
+        if value is not None and not isinstance(value, Initializer):
+            raise TypeError(
+                "set_global_initializer takes initializers or None, but got "
+                f"{type(value).__name__}"
+            )
+    _global_weight, _global_bias = weight_init, bias_init
+
+
+def choose(is_bias, default=None):
+    """The initializer of a parameter whose ParamAttr names none."""
+    from .fixed import Constant
+    from .random import XavierUniform
+
+    if is_bias:
+        return _global_bias or default or Constant(0.0)
+    return _global_weight or default or XavierUniform()
