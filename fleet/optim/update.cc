@@ -70,7 +70,7 @@ FLEET_OPTIM_INLINE void Run(const Sgd&, const Update<T>& update,
     const T* __restrict g = slice.gradient;
     for (int64_t i = 0; i < slice.size; ++i) {
       const T value = p[i] * keep;
-      p[i] = value - lr * gradient(g[i], value);
+      p[i] = value - lr * gradient(g[i], p[i]);
     }
   }
 }
@@ -90,7 +90,7 @@ FLEET_OPTIM_INLINE void Run(const Momentum& rule, const Update<T>& update,
     T* __restrict velocity = slice.state[0];
     for (int64_t i = 0; i < slice.size; ++i) {
       const T value = p[i] * keep;
-      const T g = gradient(raw[i], value);
+      const T g = gradient(raw[i], p[i]);
       const T v = mu * velocity[i] + g;
       velocity[i] = v;
       p[i] = value - lr * (g * direct + v * along);
@@ -117,7 +117,7 @@ FLEET_OPTIM_INLINE void Run(const Adam& rule, const Update<T>& update,
     T* __restrict moment2 = slice.state[1];
     for (int64_t i = 0; i < slice.size; ++i) {
       const T value = p[i] * keep;
-      const T g = gradient(raw[i], value);
+      const T g = gradient(raw[i], p[i]);
       const T m = beta1 * moment1[i] + rest1 * g;
       const T v = beta2 * moment2[i] + rest2 * g * g;
       moment1[i] = m;
@@ -139,7 +139,7 @@ FLEET_OPTIM_INLINE void Run(const Adagrad& rule, const Update<T>& update,
     T* __restrict moment = slice.state[0];
     for (int64_t i = 0; i < slice.size; ++i) {
       const T value = p[i] * keep;
-      const T g = gradient(raw[i], value);
+      const T g = gradient(raw[i], p[i]);
       const T s = moment[i] + g * g;
       moment[i] = s;
       p[i] = value - lr * g / (std::sqrt(s) + epsilon);
@@ -164,7 +164,7 @@ FLEET_OPTIM_INLINE void Run(const Adamax& rule, const Update<T>& update,
     T* __restrict inf_norm = slice.state[1];
     for (int64_t i = 0; i < slice.size; ++i) {
       const T value = p[i] * keep;
-      const T g = gradient(raw[i], value);
+      const T g = gradient(raw[i], p[i]);
       const T m = beta1 * moment[i] + rest1 * g;
       const T size = std::abs(g);
       const T shrunk = beta2 * inf_norm[i] + epsilon;
@@ -195,7 +195,7 @@ FLEET_OPTIM_INLINE void Run(const RmsProp& rule, const Update<T>& update,
     T* __restrict mean_grad = slice.state[2];
     for (int64_t i = 0; i < slice.size; ++i) {
       const T value = p[i] * keep;
-      const T g = gradient(raw[i], value);
+      const T g = gradient(raw[i], p[i]);
       const T s = rho * mean_square[i] + rest * g * g;
       const T a = rho * mean_grad[i] + rest_mean * g;
       const T b = momentum * step[i] + lr * g / std::sqrt(s - a * a + epsilon);
@@ -222,7 +222,7 @@ FLEET_OPTIM_INLINE void Run(const Adadelta& rule, const Update<T>& update,
     T* __restrict squared_update = slice.state[1];
     for (int64_t i = 0; i < slice.size; ++i) {
       const T value = p[i] * keep;
-      const T g = gradient(raw[i], value);
+      const T g = gradient(raw[i], p[i]);
       const T s = rho * squared_grad[i] + rest * g * g;
       const T d = std::sqrt((squared_update[i] + epsilon) / (s + epsilon)) * g;
       squared_grad[i] = s;
@@ -341,7 +341,7 @@ FLEET_OPTIM_INLINE void RunFtrl(const Ftrl& rule, const Update<T>& update,
     T* __restrict linear = slice.state[1];
     for (int64_t i = 0; i < slice.size; ++i) {
       const T value = p[i] * keep;
-      const T g = gradient(raw[i], value);
+      const T g = gradient(raw[i], p[i]);
       const T n = squared[i] + g * g;
       const T root_n = root(n);
       const T z =

@@ -259,7 +259,7 @@ class UpdateTest : public testing::TestWithParam<Case> {
     Compare<T>(67, {.l2 = 0.1}, {}, tolerance);
     Compare<T>(67, {.l1 = 0.1}, {}, tolerance);
     Compare<T>(67, {.decoupled = 0.1}, {}, tolerance);
-    Compare<T>(67, {.l1 = 0.05, .decoupled = 0.1}, {}, tolerance);
+    Compare<T>(67, {.l1 = 0.05, .l2 = 0.05, .decoupled = 0.1}, {}, tolerance);
     Compare<T>(67, {}, {.scale = 0.25}, tolerance);
     Compare<T>(67, {}, {.min = -0.5, .max = 0.25}, tolerance);
     Compare<T>(67, {.l2 = 0.1}, {.scale = 0.25, .max = 0.25}, tolerance);

@@ -1,0 +1,762 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers against numpy: every rule from its first step on, with every kind of decay;
+then what belongs to an optimizer besides its formula."""
+
+import warnings
+
+import numpy as np
+import paddle
+import pytest
+from paddle import nn, optimizer
+from paddle.regularizer import L1Decay, L2Decay
+
+RATE = 0.1
+# Six steps of about 0.1 each; float32 rounds to 6e-8 of values near 1, and Paddle keeps
+# the powers of Adam's betas in the parameter's type, which costs 6e-6 of a step.
+TOLERANCE = {"float32": dict(rtol=1e-5, atol=5e-6), "float64": dict(rtol=1e-12)}
+
+
+def numbers(shape, seed, dtype="float32"):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def parameter(value, name):
+    p = paddle.to_tensor(value, stop_gradient=False)
+    p.name = name
+    return p
+
+
+# ---- the rules, in numpy -------------------------------------------------------------
+# Each is a generator: it yields the parameter's values and is sent the next gradient.
+
+
+def sgd(p, lr):
+    while True:
+        g = yield p
+        p = p - lr * g
+
+
+def momentum(p, lr, mu=0.9, nesterov=False):
+    v = np.zeros_like(p)
+    while True:
+        g = yield p
+        v = mu * v + g
+        p = p - lr * (g + mu * v if nesterov else v)
+
+
+def adam(p, lr, beta1=0.9, beta2=0.999, epsilon=1e-8, decay=0.0):
+    m = v = np.zeros_like(p)
+    t = 0
+    while True:
+        g = yield p
+        t += 1
+        p = p - lr * decay * p
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g**2
+        m_hat = m / (1 - beta1**t)
+        v_hat = v / (1 - beta2**t)
+        p = p - lr * m_hat / (np.sqrt(v_hat) + epsilon)
+
+
+def adagrad(p, lr, epsilon=1e-6, initial=0.0):
+    s = np.full_like(p, initial)
+    while True:
+        g = yield p
+        s = s + g**2
+        p = p - lr * g / (np.sqrt(s) + epsilon)
+
+
+def adamax(p, lr, beta1=0.9, beta2=0.999, epsilon=1e-8):
+    m = u = np.zeros_like(p)
+    t = 0
+    while True:
+        g = yield p
+        t += 1
+        m = beta1 * m + (1 - beta1) * g
+        u = np.maximum(np.abs(g), beta2 * u + epsilon)
+        p = p - lr / (1 - beta1**t) * m / u
+
+
+def rmsprop(p, lr, rho=0.95, epsilon=1e-6, mu=0.0, centered=False):
+    square = mean = step = np.zeros_like(p)
+    while True:
+        g = yield p
+        square = rho * square + (1 - rho) * g**2
+        mean = rho * mean + (1 - rho) * g
+        spread = square - mean**2 if centered else square
+        step = mu * step + lr * g / np.sqrt(spread + epsilon)
+        p = p - step
+
+
+def adadelta(p, lr, epsilon=1e-6, rho=0.95):
+    grads = updates = np.zeros_like(p)
+    while True:
+        g = yield p
+        grads = rho * grads + (1 - rho) * g**2
+        d = np.sqrt(updates + epsilon) / np.sqrt(grads + epsilon) * g
+        updates = rho * updates + (1 - rho) * d**2
+        p = p - lr * d
+
+
+def lamb(p, lr, decay=0.01, beta1=0.9, beta2=0.999, epsilon=1e-6, adapt=True):
+    m = v = np.zeros_like(p)
+    t = 0
+    while True:
+        g = yield p
+        t += 1
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g**2
+        d = (m / (1 - beta1**t)) / (np.sqrt(v / (1 - beta2**t)) + epsilon) + decay * p
+        ratio = np.linalg.norm(p) / np.linalg.norm(d) if adapt else 1.0
+        p = p - lr * ratio * d
+
+
+def lars(p, lr, mu=0.9, coeff=0.001, decay=0.0005, epsilon=0.0):
+    v = np.zeros_like(p)
+    while True:
+        g = yield p
+        size = np.linalg.norm(p)
+        rate = lr
+        if decay > 0:
+            rate *= coeff * size / (np.linalg.norm(g) + decay * size + epsilon)
+        v = mu * v + rate * (g + decay * p)
+        p = p - v
+
+
+def ftrl(p, lr, l1=0.0, l2=0.0, power=-0.5):
+    l1, l2 = l1 + 1e-10, l2 + 1e-10  # as Paddle takes them
+    n = z = np.zeros_like(p)
+    while True:
+        g = yield p
+        grown = n + g**2
+        z = z + g - (grown**-power - n**-power) / lr * p
+        n = grown
+        p = np.where(
+            np.abs(z) > l1, (l1 * np.sign(z) - z) / (n**-power / lr + 2 * l2), 0.0
+        )
+
+
+RULES = {
+    "SGD": (optimizer.SGD, {}, sgd, {}),
+    "Momentum": (optimizer.Momentum, dict(momentum=0.8), momentum, dict(mu=0.8)),
+    "Momentum-nesterov": (
+        optimizer.Momentum,
+        dict(use_nesterov=True),
+        momentum,
+        dict(nesterov=True),
+    ),
+    "Adam": (optimizer.Adam, {}, adam, {}),
+    "Adam-large-epsilon": (
+        optimizer.Adam,
+        dict(beta1=0.7, beta2=0.9, epsilon=0.1),
+        adam,
+        dict(beta1=0.7, beta2=0.9, epsilon=0.1),
+    ),
+    "AdamW": (optimizer.AdamW, dict(weight_decay=0.2), adam, dict(decay=0.2)),
+    "Adagrad": (
+        optimizer.Adagrad,
+        dict(epsilon=0.01, initial_accumulator_value=0.3),
+        adagrad,
+        dict(epsilon=0.01, initial=0.3),
+    ),
+    "Adamax": (optimizer.Adamax, dict(epsilon=0.01), adamax, dict(epsilon=0.01)),
+    "RMSProp": (optimizer.RMSProp, dict(epsilon=0.01), rmsprop, dict(epsilon=0.01)),
+    "RMSProp-centered": (
+        optimizer.RMSProp,
+        dict(rho=0.9, epsilon=0.1, momentum=0.3, centered=True),
+        rmsprop,
+        dict(rho=0.9, epsilon=0.1, mu=0.3, centered=True),
+    ),
+    "Adadelta": (optimizer.Adadelta, dict(epsilon=0.01), adadelta, dict(epsilon=0.01)),
+    "Lamb": (optimizer.Lamb, dict(lamb_weight_decay=0.1), lamb, dict(decay=0.1)),
+    "Lamb-without-decay": (
+        optimizer.Lamb,
+        dict(lamb_weight_decay=0.0),
+        lamb,
+        dict(decay=0.0, adapt=False),
+    ),
+    "Lamb-always-adapting": (
+        optimizer.Lamb,
+        dict(lamb_weight_decay=0.0, always_adapt=True),
+        lamb,
+        dict(decay=0.0),
+    ),
+    "Lars": (
+        optimizer.Lars,
+        dict(lars_coeff=0.5, lars_weight_decay=0.1, epsilon=0.01),
+        lars,
+        dict(coeff=0.5, decay=0.1, epsilon=0.01),
+    ),
+    "Ftrl": (optimizer.Ftrl, dict(l1=0.1, l2=0.2), ftrl, dict(l1=0.1, l2=0.2)),
+    "Ftrl-power": (
+        optimizer.Ftrl,
+        dict(l1=0.1, l2=0.2, lr_power=-0.7),
+        ftrl,
+        dict(l1=0.1, l2=0.2, power=-0.7),
+    ),
+}
+
+DECAYS = {
+    "plain": (None, lambda p: 0.0),
+    "number": (0.1, lambda p: 0.1 * p),
+    "l1": (L1Decay(0.1), lambda p: 0.1 * np.sign(p)),
+    "l2": (L2Decay(0.1), lambda p: 0.1 * p),
+}
+
+
+def follow(opt, parameters, references, extra, steps=6):
+    """Takes steps with both sides on the same gradients; they must agree on each."""
+    dtype = str(parameters[0].numpy().dtype)
+    values = [next(r) for r in references]
+    for t in range(steps):
+        grads = [numbers(p.shape, 100 * t + i, dtype) for i, p in enumerate(parameters)]
+        for p, g in zip(parameters, grads):
+            p.grad = paddle.to_tensor(g)
+        opt.step()
+        opt.clear_grad()
+        for i, r in enumerate(references):
+            values[i] = r.send(grads[i].astype("float64") + extra(values[i]))
+            np.testing.assert_allclose(
+                parameters[i].numpy(),
+                values[i],
+                **TOLERANCE[dtype],
+                err_msg=f"parameter {i} after step {t + 1}",
+            )
+
+
+@pytest.mark.parametrize("foreach", [False, True], ids=["memory", "foreach"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("decay", DECAYS)
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_follows_its_formula(rule, decay, dtype, foreach):
+    make, arguments, reference, reference_arguments = RULES[rule]
+    weight_decay, extra = DECAYS[decay]
+    arguments = dict(arguments)
+    starts = [numbers(s, i, dtype) for i, s in enumerate([(5, 3), (7,), (2, 3, 4)])]
+    parameters = [parameter(s, f"p{i}") for i, s in enumerate(starts)]
+    if weight_decay is not None:
+        if "weight_decay" in arguments or make is optimizer.Lamb:
+            # Theirs is another decay; a regularizer reaches them by the parameter.
+            for p in parameters:
+                p.regularizer = (
+                    L2Decay(weight_decay)
+                    if isinstance(weight_decay, float)
+                    else weight_decay
+                )
+        else:
+            arguments["weight_decay"] = weight_decay
+    opt = make(RATE, parameters=parameters, **arguments)
+    opt._foreach = foreach
+    references = [
+        reference(s.astype("float64"), RATE, **reference_arguments) for s in starts
+    ]
+    follow(opt, parameters, references, extra)
+
+
+# ---- sparse gradients ----------------------------------------------------------------
+
+BATCHES = [[0, 2, 0], [1, 1, 2], [4, 4, 4], [3, 2, 1]]
+
+
+def train_embedding(make, sparse, **arguments):
+    table = nn.Embedding(6, 3, sparse=sparse)
+    table.weight.set_value(numbers((6, 3), 1))
+    opt = make(RATE, parameters=table.parameters(), **arguments)
+    for t, ids in enumerate(BATCHES):
+        out = table(paddle.to_tensor(np.array(ids, "int64")))
+        loss = (out * paddle.to_tensor(numbers((3, 3), t))).sum()
+        loss.backward()
+        assert table.weight.grad.is_sparse() == sparse
+        opt.step()
+        opt.clear_grad()
+    return table.weight.numpy()
+
+
+@pytest.mark.parametrize(
+    "make, arguments",
+    [
+        (optimizer.SGD, {}),
+        (optimizer.Momentum, {}),
+        (optimizer.Adam, {}),
+        (optimizer.Adagrad, {}),
+        (optimizer.RMSProp, {}),
+        (optimizer.SGD, dict(weight_decay=0.1)),
+        (optimizer.Adam, dict(grad_clip=nn.ClipGradByGlobalNorm(0.5))),
+        (optimizer.SGD, dict(grad_clip=nn.ClipGradByNorm(0.5))),
+        (optimizer.Adagrad, dict(grad_clip=nn.ClipGradByValue(0.5))),
+    ],
+)
+def test_sparse_gradients_train_as_dense_ones_do(make, arguments):
+    sparse = train_embedding(make, True, **arguments)
+    dense = train_embedding(make, False, **arguments)
+    np.testing.assert_allclose(sparse, dense, rtol=1e-5, atol=1e-6)
+
+
+def test_lazy_adam_moves_only_the_rows_it_is_given():
+    lazy = train_embedding(optimizer.Adam, True, lazy_mode=True)
+    start = numbers((6, 3), 1)
+    # By hand, row by row: moments stand still when a row is absent, powers do not.
+    expected = start.astype("float64")
+    m, v = np.zeros((6, 3)), np.zeros((6, 3))
+    for t, ids in enumerate(BATCHES, start=1):
+        g = np.zeros((6, 3))
+        np.add.at(g, ids, numbers((3, 3), t - 1))
+        for row in set(ids):
+            m[row] = 0.9 * m[row] + 0.1 * g[row]
+            v[row] = 0.999 * v[row] + 0.001 * g[row] ** 2
+            m_hat, v_hat = m[row] / (1 - 0.9**t), v[row] / (1 - 0.999**t)
+            expected[row] -= RATE * m_hat / (np.sqrt(v_hat) + 1e-8)
+    np.testing.assert_allclose(lazy, expected, rtol=1e-5, atol=5e-6)
+    np.testing.assert_array_equal(lazy[5], start[5])
+
+
+# ---- learning rates ------------------------------------------------------------------
+
+
+def test_learning_rates_are_doubles():
+    opt = optimizer.SGD(0.1, parameters=[parameter(np.ones(1, "float32"), "p")])
+    assert opt.get_lr() == 0.1
+    opt.set_lr(0.2)
+    assert opt.get_lr() == 0.2
+    opt.set_lr(1)
+    assert opt.get_lr() == 1.0
+
+
+def test_a_scheduler_gives_the_rate_of_each_step():
+    p = parameter(np.zeros(1, "float64"), "p")
+    scheduler = optimizer.lr.StepDecay(1.0, step_size=1, gamma=0.5)
+    opt = optimizer.SGD(scheduler, parameters=[p])
+    for expected in (-1.0, -1.5, -1.75):
+        p.grad = paddle.to_tensor(np.ones(1, "float64"))
+        opt.step()
+        scheduler.step()
+        assert p.numpy()[0] == expected
+    assert opt.get_lr() == 0.125
+    with pytest.raises(TypeError, match="comes from a StepDecay"):
+        opt.set_lr(0.1)
+    opt.set_lr_scheduler(optimizer.lr.ExponentialDecay(0.3, 0.9))
+    assert opt.get_lr() == 0.3
+
+
+def test_param_attr_multiplies_the_learning_rate():
+    p, q = (parameter(np.zeros(1, "float64"), n) for n in "pq")
+    q.optimize_attr = {"learning_rate": 0.25}
+    opt = optimizer.SGD(1.0, parameters=[p, q])
+    p.grad = q.grad = paddle.to_tensor(np.ones(1, "float64"))
+    opt.step()
+    assert (p.numpy()[0], q.numpy()[0]) == (-1.0, -0.25)
+
+
+def test_adamw_asks_which_parameters_decay_and_how_fast_they_learn():
+    p, q = (parameter(np.full(3, 2.0), n) for n in ("w", "bias"))
+    opt = optimizer.AdamW(
+        RATE,
+        parameters=[p, q],
+        weight_decay=0.5,
+        apply_decay_param_fun=lambda name: name != "bias",
+        lr_ratio=lambda parameter: 0.5 if parameter is q else 1.0,
+    )
+    follow(
+        opt,
+        [p, q],
+        [adam(np.full(3, 2.0), RATE, decay=0.5), adam(np.full(3, 2.0), RATE / 2)],
+        lambda p: 0.0,
+    )
+
+
+def test_lamb_and_lars_leave_out_what_they_are_told():
+    for make, arguments, reference, plain in (
+        (
+            optimizer.Lamb,
+            dict(exclude_from_weight_decay_fn=lambda p: p.name == "bias"),
+            lamb,
+            dict(decay=0.0, adapt=False),
+        ),
+        (
+            optimizer.Lars,
+            dict(exclude_from_weight_decay=["bias"]),
+            lars,
+            dict(decay=0.0),
+        ),
+    ):
+        start = numbers((4,), 3, "float64")
+        p, q = (parameter(start, n) for n in ("w", "bias"))
+        opt = make(RATE, parameters=[p, q], **arguments)
+        follow(
+            opt,
+            [p, q],
+            [reference(start, RATE), reference(start, RATE, **plain)],
+            lambda p: 0.0,
+        )
+
+
+def test_momentum_rescales_gradients():
+    p = parameter(np.full(1, 2.0), "p")
+    opt = optimizer.Momentum(1.0, 0.0, parameters=[p], rescale_grad=0.5)
+    p.grad = paddle.to_tensor(np.full(1, 3.0))
+    opt.step()
+    assert p.numpy()[0] == 0.5
+
+
+# ---- parameter groups ----------------------------------------------------------------
+
+
+def test_groups_have_settings_of_their_own():
+    start = numbers((4,), 3, "float64")
+    p, q = (parameter(start, n) for n in "pq")
+    opt = optimizer.Adam(
+        RATE,
+        parameters=[
+            {"params": [p]},
+            {"params": [q], "learning_rate": 0.5, "beta1": 0.5, "weight_decay": None},
+        ],
+        weight_decay=0.1,
+    )
+    first = adam(start, RATE)
+    second = adam(start, RATE * 0.5, beta1=0.5)
+    a, b = next(first), next(second)
+    for t in range(4):
+        g = numbers((4,), t, "float64")
+        p.grad = q.grad = paddle.to_tensor(g)
+        opt.step()
+        opt.clear_grad()
+        a, b = first.send(g + 0.1 * a), second.send(g)
+        np.testing.assert_allclose(p.numpy(), a, rtol=1e-12)
+        np.testing.assert_allclose(q.numpy(), b, rtol=1e-12)
+    assert p.grad is None and q.grad is None
+    assert {"p_moment1_0", "q_moment1_0"} <= set(opt.state_dict())
+
+
+def test_a_global_norm_is_one_groups():
+    p, q = (parameter(np.zeros(1), n) for n in "pq")
+    opt = optimizer.SGD(
+        1.0,
+        parameters=[{"params": [p]}, {"params": [q], "grad_clip": None}],
+        grad_clip=nn.ClipGradByGlobalNorm(1.0),
+    )
+    p.grad = q.grad = paddle.to_tensor(np.full(1, 4.0))
+    opt.step()
+    assert (p.numpy()[0], q.numpy()[0]) == (-1.0, -4.0)
+
+
+# ---- which parameters take part ------------------------------------------------------
+
+
+def test_only_parameters_with_a_gradient_move():
+    moved, without, frozen = (parameter(np.ones(2), n) for n in "mwf")
+    moved.grad = paddle.to_tensor(np.ones(2))
+    frozen.grad = paddle.to_tensor(np.ones(2))
+    frozen.stop_gradient = True
+    opt = optimizer.Adam(RATE, parameters=[moved, without, frozen])
+    opt.step()
+    assert (moved.numpy() < 1.0).all()
+    assert (without.numpy() == 1.0).all()
+    assert (frozen.numpy() == 1.0).all()
+    assert {name[0] for name in opt.state_dict()} == {"m"}
+
+
+def test_without_parameters_it_complains_at_step_and_not_before():
+    opt = optimizer.Adam(0.1)
+    assert opt.get_lr() == 0.1
+    assert opt.state_dict() == {}
+    opt.clear_grad()
+    with pytest.raises(ValueError, match="Adam has no parameters.*model.parameters"):
+        opt.step()
+    with pytest.raises(ValueError, match="has no parameters"):
+        optimizer.SGD(0.1, parameters=[]).step()
+
+
+def test_parameters_stay_where_they_are():
+    p = parameter(numbers((3, 3), 0), "p")
+    where = p._data_ptr()
+    opt = optimizer.Adam(RATE, parameters=[p])
+    for _ in range(3):
+        p.grad = paddle.to_tensor(numbers((3, 3), 1))
+        opt.step()
+    assert p._data_ptr() == where
+
+
+def test_gradients_are_released_or_zeroed():
+    p = parameter(np.ones(2), "p")
+    opt = optimizer.SGD(RATE, parameters=[p])
+    p.grad = paddle.to_tensor(np.ones(2))
+    opt.clear_grad(set_to_zero=True)
+    np.testing.assert_array_equal(p.grad.numpy(), np.zeros(2))
+    opt.clear_gradients()
+    assert p.grad is None
+
+
+# ---- minimize, backward, apply_gradients ---------------------------------------------
+
+
+def square_loss(p):
+    return (p * p).sum()
+
+
+def test_minimize_steps_from_the_gradients_of_backward():
+    p = parameter(np.full(2, 3.0), "p")
+    opt = optimizer.SGD(RATE, parameters=[p])
+    loss = square_loss(p)
+    loss.backward()
+    operations, pairs = opt.minimize(loss)
+    assert operations is None
+    assert len(pairs) == 1 and pairs[0][0] is p
+    np.testing.assert_allclose(p.numpy(), np.full(2, 3.0 - RATE * 6.0))
+    np.testing.assert_allclose(pairs[0][1].numpy(), np.full(2, 6.0))
+
+
+def test_minimize_runs_backward_when_nobody_did():
+    p = parameter(np.full(2, 3.0), "p")
+    opt = optimizer.SGD(RATE, parameters=[p])
+    for expected in (3.0 * 0.8, 3.0 * 0.8**2):
+        opt.minimize(square_loss(p))
+        opt.clear_grad()
+        np.testing.assert_allclose(p.numpy(), np.full(2, expected))
+    with pytest.raises(TypeError, match="loss must be a Tensor"):
+        opt.minimize(1.0)
+
+
+def test_minimize_leaves_out_no_grad_set():
+    p, q = (parameter(np.ones(1), n) for n in "pq")
+    opt = optimizer.SGD(RATE, parameters=[p, q])
+    loss = square_loss(p) + square_loss(q)
+    loss.backward()
+    opt.minimize(loss, no_grad_set={"q"})
+    assert p.numpy()[0] < 1.0 and q.numpy()[0] == 1.0
+
+
+def test_apply_gradients_takes_other_gradients():
+    p, q = (parameter(np.zeros(1), n) for n in "pq")
+    opt = optimizer.SGD(1.0, parameters=[p, q])
+    p.grad = q.grad = paddle.to_tensor(np.ones(1))
+    opt.apply_gradients([(q, paddle.to_tensor(np.full(1, 5.0)))])
+    assert (p.numpy()[0], q.numpy()[0]) == (0.0, -5.0)
+    stranger = parameter(np.zeros(1), "stranger")
+    with pytest.raises(ValueError, match="stranger does not belong"):
+        opt.apply_gradients([(stranger, q.grad)])
+
+
+def test_apply_gradients_tells_an_optimizer_its_parameters():
+    p = parameter(np.zeros(1), "p")
+    opt = optimizer.SGD(1.0)
+    opt.apply_gradients([(p, paddle.to_tensor(np.ones(1)))])
+    assert p.numpy()[0] == -1.0
+
+
+# ---- state ---------------------------------------------------------------------------
+
+STATE_NAMES = {
+    "SGD": [],
+    "Momentum": ["velocity"],
+    "Adam": ["moment1", "moment2", "beta1_pow_acc", "beta2_pow_acc"],
+    "AdamW": ["moment1", "moment2", "beta1_pow_acc", "beta2_pow_acc"],
+    "Adagrad": ["moment"],
+    "Adamax": ["moment", "inf_norm", "beta1_pow_acc"],
+    "RMSProp": ["momentum", "mean_square", "mean_grad"],
+    "Adadelta": ["_avg_squared_grad", "_avg_squared_update"],
+    "Lamb": ["moment1", "moment2", "beta1_pow_acc", "beta2_pow_acc"],
+    "Lars": ["velocity"],
+    "Ftrl": ["squared", "linear"],
+}
+
+
+def take_steps(opt, p, first, last):
+    for t in range(first, last):
+        p.grad = paddle.to_tensor(numbers(p.shape, t, str(p.numpy().dtype)))
+        opt.step()
+        opt.clear_grad()
+
+
+@pytest.mark.parametrize("name", STATE_NAMES)
+def test_state_has_paddles_names_and_shapes(name):
+    p = parameter(numbers((3, 2), 0), "linear_0.w_0")
+    opt = RULES[name][0](RATE, parameters=[p])
+    assert opt.state_dict() == {}
+    take_steps(opt, p, 0, 1)
+    state = opt.state_dict()
+    assert list(state) == [f"linear_0.w_0_{slot}_0" for slot in STATE_NAMES[name]]
+    for key, value in state.items():
+        assert list(value.shape) == ([1] if "pow_acc" in key else [3, 2])
+        assert value.name == key
+        assert str(value.numpy().dtype) == "float32"
+
+
+def test_powers_of_the_betas_are_those_of_the_next_step():
+    p = parameter(np.ones(1), "p")
+    opt = optimizer.Adam(RATE, parameters=[p])
+    take_steps(opt, p, 0, 2)
+    state = opt.state_dict()
+    np.testing.assert_allclose(state["p_beta1_pow_acc_0"].numpy(), [0.9**3])
+    np.testing.assert_allclose(state["p_beta2_pow_acc_0"].numpy(), [0.999**3])
+
+
+@pytest.mark.parametrize("as_arrays", [False, True])
+@pytest.mark.parametrize("rule", RULES)
+def test_training_goes_on_from_a_state_to_the_bit(rule, as_arrays):
+    make, arguments, _, _ = RULES[rule]
+    p = parameter(numbers((3, 2), 0), "p")
+    opt = make(RATE, parameters=[p], **arguments)
+    take_steps(opt, p, 0, 3)
+
+    # The state is set before the new optimizer's first step.
+    other = parameter(p.numpy(), "p")
+    resumed = make(RATE, parameters=[other], **arguments)
+    state = opt.state_dict()
+    if as_arrays:
+        state = {key: value.numpy() for key, value in state.items()}
+    resumed.set_state_dict(state)
+    take_steps(opt, p, 3, 6)
+    take_steps(resumed, other, 3, 6)
+    np.testing.assert_array_equal(p.numpy(), other.numpy())
+
+
+def test_a_scheduler_is_part_of_the_state():
+    def make():
+        scheduler = optimizer.lr.ExponentialDecay(0.5, 0.9)
+        p = parameter(np.ones(1), "p")
+        return scheduler, optimizer.Adam(scheduler, parameters=[p])
+
+    scheduler, opt = make()
+    scheduler.step()
+    scheduler.step()
+    state = opt.state_dict()
+    assert state == {"LR_Scheduler": scheduler.state_dict()}
+    other, restored = make()
+    restored.set_state_dict(state)
+    assert other.last_epoch == 2
+    assert restored.get_lr() == opt.get_lr()
+
+
+@pytest.mark.parametrize("nothing", [None, {}])
+def test_setting_no_state_changes_nothing(nothing):
+    p = parameter(np.ones(2), "p")
+    opt = optimizer.Adam(RATE, parameters=[p])
+    opt.set_state_dict(nothing)
+    assert opt.state_dict() == {}
+    take_steps(opt, p, 0, 1)
+    before = {k: v.numpy() for k, v in opt.state_dict().items()}
+    opt.set_state_dict(nothing)
+    for key, value in opt.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), before[key])
+
+
+def test_state_of_another_shape_is_refused():
+    opt = optimizer.Adam(RATE, parameters=[parameter(np.ones((3, 2)), "w")])
+    with pytest.raises(
+        ValueError, match=r"moment1 of w has shape \[2, 3\], expected \[3, 2\]"
+    ):
+        opt.set_state_dict({"w_moment1_0": np.zeros((2, 3))})
+
+
+def test_state_that_fits_nowhere_is_reported():
+    opt = optimizer.Adam(RATE, parameters=[parameter(np.ones(2), "w")])
+    with pytest.warns(UserWarning, match="no place for 1 of 2 entries.*v_moment1_0"):
+        opt.set_state_dict({"w_moment1_0": np.ones(2), "v_moment1_0": np.ones(2)})
+    np.testing.assert_array_equal(opt.state_dict()["w_moment1_0"].numpy(), np.ones(2))
+
+
+def test_state_of_paddles_second_optimizer_is_understood():
+    # Paddle ends the names with _1 when the parameter had an optimizer before.
+    opt = optimizer.Momentum(RATE, parameters=[parameter(np.ones(2), "w_0")])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        opt.set_state_dict({"w_0_velocity_1": np.full(2, 5.0)})
+    np.testing.assert_array_equal(
+        opt.state_dict()["w_0_velocity_0"].numpy(), np.full(2, 5.0)
+    )
+
+
+def test_state_waits_for_parameters():
+    p = parameter(np.zeros(1), "p")
+    opt = optimizer.Momentum(1.0, momentum=0.5)
+    opt.set_state_dict({"p_velocity_0": np.full(1, 4.0)})
+    assert list(opt.state_dict()) == ["p_velocity_0"]
+    opt.apply_gradients([(p, paddle.to_tensor(np.ones(1)))])
+    assert p.numpy()[0] == -3.0
+
+
+# ---- kinds of parameters -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_trains_through_a_float_copy(dtype):
+    p = paddle.to_tensor(np.ones(4, "float32")).astype(dtype)
+    p.stop_gradient = False
+    opt = optimizer.SGD(1e-4, parameters=[p])
+    for _ in range(100):
+        p.grad = paddle.to_tensor(np.ones(4, "float32")).astype(dtype)
+        opt.step()
+    # A single step is below the resolution of either type at 1.
+    np.testing.assert_allclose(p.astype("float32").numpy(), np.full(4, 0.99), rtol=4e-3)
+    assert (p.astype("float32").numpy() < 1.0).all()
+
+
+def test_an_integer_cannot_be_trained():
+    p = paddle.to_tensor(np.ones(2, "int64"))
+    opt = optimizer.SGD(0.1, parameters=[p])
+    with pytest.raises(ValueError, match="not of floating point"):
+        opt.step()
+
+
+def test_a_gradient_of_the_wrong_shape_changes_nothing():
+    p, q = (parameter(np.ones(2), n) for n in "pq")
+    opt = optimizer.SGD(0.1, parameters=[p, q])
+    right = paddle.to_tensor(np.ones(2))
+    wrong = paddle.to_tensor(np.ones(3))
+    with pytest.raises(ValueError, match=r"gradient of q has shape \[3\]"):
+        opt.apply_gradients([(p, right), (q, wrong)])
+    np.testing.assert_array_equal(p.numpy(), np.ones(2))
+
+
+def test_a_nan_reaches_the_parameter():
+    p = parameter(np.ones(2), "p")
+    p.grad = paddle.to_tensor(np.array([np.nan, 1.0]))
+    optimizer.Adam(0.1, parameters=[p], grad_clip=nn.ClipGradByValue(1.0)).step()
+    assert np.isnan(p.numpy()[0]) and not np.isnan(p.numpy()[1])
+
+
+# ---- bad arguments -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make, error, message",
+    [
+        (lambda p: optimizer.SGD("0.1"), TypeError, "learning_rate must be"),
+        (lambda p: optimizer.SGD(None), ValueError, "learning_rate is not set"),
+        (lambda p: optimizer.SGD(0.1, parameters=p), TypeError, "a list of Tensors"),
+        (lambda p: optimizer.SGD(0.1, parameters=[1]), TypeError, "type int"),
+        (lambda p: optimizer.SGD(0.1, parameters=[p, p]), ValueError, "given twice"),
+        (
+            lambda p: optimizer.SGD(0.1, parameters=[{"params": [p], "betas": 1}]),
+            ValueError,
+            "cannot set .*betas",
+        ),
+        (
+            lambda p: optimizer.SGD(0.1, parameters=[{"parameters": [p]}]),
+            TypeError,
+            "dict with 'params'",
+        ),
+        (lambda p: optimizer.SGD(0.1, weight_decay="x"), TypeError, "weight_decay"),
+        (lambda p: optimizer.Adam(beta1=1.0), ValueError, "beta1 must be in"),
+        (lambda p: optimizer.Adam(beta2=-0.1), ValueError, "beta2 must be in"),
+        (lambda p: optimizer.Adam(epsilon=-1.0), ValueError, "epsilon"),
+        (lambda p: optimizer.AdamW(weight_decay="x"), TypeError, "weight_decay"),
+        (lambda p: optimizer.AdamW(lr_ratio=0.5), TypeError, "must be a function"),
+        (lambda p: optimizer.Momentum(momentum=None), ValueError, "momentum"),
+        (lambda p: optimizer.RMSProp(0.1, rho=-1.0), ValueError, "rho"),
+        (lambda p: optimizer.SGD(0.1).set_lr("1"), TypeError, "must be a number"),
+        (
+            lambda p: optimizer.SGD(0.1).set_lr_scheduler(0.1),
+            TypeError,
+            "must be an LRScheduler",
+        ),
+    ],
+)
+def test_bad_arguments_are_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make(parameter(np.ones(1), "p"))
+
+
+def test_regularizers_say_what_they_are():
+    assert str(L2Decay(0.1)) == "L2Decay, coeff=0.100000"
+    assert str(L1Decay(0.1)) == "L1Decay, coeff=0.100000"
