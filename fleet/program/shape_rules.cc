@@ -130,6 +130,14 @@ DType Promote(DType x, DType y) {
   return Rank(x) >= Rank(y) ? x : y;
 }
 
+Dims DimsFromTensor(const OpTypes& types, std::string_view slot,
+                    std::string_view attr) {
+  const auto& known = types.attr<std::vector<int64_t>>(attr);
+  if (!known.empty()) return known;
+  int64_t rank = NumElements(types.in(slot).dims);
+  return Dims(rank < 0 ? 1 : rank, -1);
+}
+
 int64_t NumElements(const Dims& dims) {
   int64_t n = 1;
   for (int64_t d : dims) {

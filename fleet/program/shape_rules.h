@@ -38,6 +38,12 @@ Result<int64_t> NormalizeAxis(int64_t axis, size_t rank, std::string_view what);
 // The element type of an operation on both: the wider, floating over integer.
 DType Promote(DType x, DType y);
 
+// The shape that the optional integer tensor in slot `slot` asks for when the
+// program runs. `attr` holds what is known before: -1 where the tensor decides.
+// Without it, nothing is known but the number of dimensions, or not even that.
+Dims DimsFromTensor(const OpTypes& types, std::string_view slot,
+                    std::string_view attr);
+
 // The product of all dimensions, or -1 if one is not known.
 int64_t NumElements(const Dims& dims);
 

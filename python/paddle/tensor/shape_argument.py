@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shapes and other lists of integers as callers write them: numbers, tensors of one
+element among them, or one integer tensor."""
+
+import operator
+
+from .. import _ops
+from .._core import DType, Tensor
+
+
+def split(function, argument, value):
+    """What is known of `value` now, as a list of ints, and the tensor that holds the
+    rest, or None. Where the tensor decides, the list has -1; it is empty if all is in
+    the tensor."""
+    if isinstance(value, Tensor):
+        return [], value
+    if isinstance(value, int):
+        return [value], None
+    try:
+        items = list(value)
+    except TypeError:
+        raise TypeError(
+            f"{function}(): argument '{argument}' must be a list of integers or an "
+            f"integer Tensor, but got {type(value).__name__}"
+        ) from None
+    numbers = [
+        -1 if isinstance(item, Tensor) else integer(function, argument, item)
+        for item in items
+    ]
+    if not any(isinstance(item, Tensor) for item in items):
+        return numbers, None
+    return numbers, _ops.concat([_as_row(item) for item in items])
+
+
+def integer(function, argument, value):
+    """`value` as an int, or a TypeError that names the argument."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"{function}(): argument '{argument}' must hold integers, but got "
+            f"{type(value).__name__}"
+        ) from None
+
+
+def _as_row(item):
+    """A number or a tensor of one element as an int64 tensor of shape [1]."""
+    if not isinstance(item, Tensor):
+        return _ops.fill_constant(
+            shape=[1], str_value=str(operator.index(item)), dtype=DType.int64
+        )
+    return _ops.cast(_ops.reshape2(item, shape=[1]), item.dtype, DType.int64)
