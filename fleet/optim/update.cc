@@ -416,10 +416,11 @@ FLEET_OPTIM_AVX512 void RunAvx512(const Rule& rule,
 }  // namespace
 
 template <class T>
-void Apply(const UpdateRule& rule, std::span<const Update<T>> updates) {
+void ApplyOn(CpuTarget target, const UpdateRule& rule,
+             std::span<const Update<T>> updates) {
   std::visit(
-      [updates](const auto& r) {
-        switch (BestCpuTarget()) {
+      [target, updates](const auto& r) {
+        switch (target) {
           case CpuTarget::kAvx512:
             return RunAvx512(r, updates);
           case CpuTarget::kAvx2:
@@ -431,6 +432,15 @@ void Apply(const UpdateRule& rule, std::span<const Update<T>> updates) {
       rule);
 }
 
+template <class T>
+void Apply(const UpdateRule& rule, std::span<const Update<T>> updates) {
+  ApplyOn(BestCpuTarget(), rule, updates);
+}
+
+template void ApplyOn(CpuTarget, const UpdateRule&,
+                      std::span<const Update<float>>);
+template void ApplyOn(CpuTarget, const UpdateRule&,
+                      std::span<const Update<double>>);
 template void Apply(const UpdateRule&, std::span<const Update<float>>);
 template void Apply(const UpdateRule&, std::span<const Update<double>>);
 

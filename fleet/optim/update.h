@@ -67,6 +67,18 @@ void Apply(const UpdateRule& rule, std::span<const Update<T>> updates);
 extern template void Apply(const UpdateRule&, std::span<const Update<float>>);
 extern template void Apply(const UpdateRule&, std::span<const Update<double>>);
 
+// For tests: the same with the instructions of one target, which this CPU must
+// have. Defined in cpu_targets.h.
+enum class CpuTarget;
+template <class T>
+void ApplyOn(CpuTarget target, const UpdateRule& rule,
+             std::span<const Update<T>> updates);
+
+extern template void ApplyOn(CpuTarget, const UpdateRule&,
+                             std::span<const Update<float>>);
+extern template void ApplyOn(CpuTarget, const UpdateRule&,
+                             std::span<const Update<double>>);
+
 }  // namespace fleet::optim
 
 #endif  // FLEET_OPTIM_UPDATE_H_

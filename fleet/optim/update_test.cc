@@ -15,6 +15,8 @@
 
 #include <gtest/gtest.h>
 
+#include "fleet/optim/cpu_targets.h"
+
 namespace fleet::optim {
 namespace {
 
@@ -289,6 +291,27 @@ TEST_P(UpdateTest, DoesNotDependOnHowAParameterIsCut) {
         EXPECT_EQ(whole.values[i], cut.values[i]);
       }
     }
+  }
+}
+
+TEST_P(UpdateTest, ComputesTheSameBitsWithEveryInstructionSet) {
+  const UpdateRule& rule = GetParam().rule;
+  const int64_t n = 67;
+  auto train = [&](CpuTarget target) {
+    Parameter<float> parameter(rule, Start(n), {67});
+    for (int t = 1; t <= 3; ++t) {
+      parameter.SetGradient(GradientOfStep(n, t));
+      Update<float> update = parameter.MakeUpdate(0.1);
+      update.decay = {.l2 = 0.1, .decoupled = 0.1};
+      update.transform = {.scale = 0.7, .max = 0.5};
+      ApplyOn<float>(target, rule, {&update, 1});
+    }
+    return parameter.values;
+  };
+  const std::vector<float> expected = train(CpuTarget::kBaseline);
+  for (CpuTarget target : {CpuTarget::kAvx2, CpuTarget::kAvx512}) {
+    if (target > BestCpuTarget()) continue;
+    EXPECT_EQ(train(target), expected);
   }
 }
 
