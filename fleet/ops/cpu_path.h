@@ -4,8 +4,17 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 namespace fleet::ops {
+
+// Whether autograd writes down the ATen calls of the kernel that runs now. It
+// does so only in a backward kernel that is itself to be differentiated; the
+// call of a forward kernel is recorded as a whole, by its op.
+inline bool Recording() {
+  return at::GradMode::is_enabled() && !c10::impl::tls_is_dispatch_key_excluded(
+                                           c10::DispatchKey::AutogradCPU);
+}
 
 // Whether a kernel may leave ATen and work on the bare floats of these tensors.
 // Not when autograd records (then the kernel is being differentiated itself and
@@ -15,8 +24,7 @@ bool FastOnCpu(const T&... tensors) {
   bool plain = (... && (tensors.device().is_cpu() &&
                         tensors.scalar_type() == at::kFloat &&
                         tensors.layout() == at::kStrided));
-  return plain &&
-         !(at::GradMode::is_enabled() && (... || tensors.requires_grad()));
+  return plain && !(Recording() && (... || tensors.requires_grad()));
 }
 
 }  // namespace fleet::ops

@@ -11,7 +11,24 @@ OpLibrary::OpLibrary() {
   AddUnaryKernels(kernels_);
   AddBinaryKernels(kernels_);
   AddReduceKernels(kernels_);
+  AddStatKernels(kernels_);
   AddMatmulKernels(kernels_);
+  AddLinalgKernels(kernels_);
+  AddMetricKernels(kernels_);
+  AddActivationKernels(kernels_);
+  AddConvKernels(kernels_);
+  AddPoolKernels(kernels_);
+  AddNormKernels(kernels_);
+  AddEmbeddingKernels(kernels_);
+  AddDropoutKernels(kernels_);
+  AddPadKernels(kernels_);
+  AddLossKernels(kernels_);
+  AddCrossEntropyKernels(kernels_);
+  AddManipulationKernels(kernels_);
+  AddIndexingKernels(kernels_);
+  AddSearchKernels(kernels_);
+  AddCreationKernels(kernels_);
+  AddRandomKernels(kernels_);
   for (const program::OpDef* def : definitions_.All()) {
     FLEET_CHECK(kernels_.Find(def->name) != nullptr,
                 "op without kernel: ", def->name);

@@ -5,7 +5,17 @@ namespace fleet::program {
 
 void DefineAllOps(OpRegistry& ops) {
   DefineMathOps(ops);
+  DefineStatOps(ops);
   DefineMatmulOps(ops);
+  DefineLinalgOps(ops);
+  DefineMetricOps(ops);
+  DefineNnOps(ops);
+  DefineConvOps(ops);
+  DefineLossOps(ops);
+  DefineManipulationOps(ops);
+  DefineIndexingOps(ops);
+  DefineSearchOps(ops);
+  DefineCreationOps(ops);
 }
 
 }  // namespace fleet::program

@@ -11,7 +11,17 @@ void DefineAllOps(OpRegistry& ops);
 
 // One group each; DefineAllOps() is the list of them.
 void DefineMathOps(OpRegistry& ops);
+void DefineStatOps(OpRegistry& ops);
 void DefineMatmulOps(OpRegistry& ops);
+void DefineLinalgOps(OpRegistry& ops);
+void DefineMetricOps(OpRegistry& ops);
+void DefineNnOps(OpRegistry& ops);
+void DefineConvOps(OpRegistry& ops);
+void DefineLossOps(OpRegistry& ops);
+void DefineManipulationOps(OpRegistry& ops);
+void DefineIndexingOps(OpRegistry& ops);
+void DefineSearchOps(OpRegistry& ops);
+void DefineCreationOps(OpRegistry& ops);
 
 }  // namespace fleet::program
 

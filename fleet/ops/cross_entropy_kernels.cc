@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/any.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/gather.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/log.h>
+#include <ATen/ops/logical_and.h>
+#include <ATen/ops/logical_or.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/nonzero.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/scatter_add.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "fleet/base/simd.h"
+#include "fleet/ops/cpu_path.h"
+#include "fleet/ops/kernels.h"
+
+// Losses of classification. The three ops differ in what their input is
+// (logits, probabilities, logarithms of them) and in what becomes of the
+// losses; the core works on a matrix with one row per sample and one column per
+// class.
+
+namespace fleet::ops {
+namespace {
+
+using at::Tensor;
+
+enum class InputIs { kLogits, kProbabilities, kLogProbabilities };
+
+// A call reduced to its matrix.
+struct Problem {
+  Tensor x;       // [rows, classes]
+  Tensor label;   // [rows] int64, or [rows, classes] if soft
+  Tensor weight;  // [classes] or undefined
+  InputIs input_is = InputIs::kLogits;
+  bool soft = false;
+  int64_t ignore_index = -100;
+
+  int64_t rows() const { return x.size(0); }
+  int64_t classes() const { return x.size(1); }
+};
+
+struct Losses {
+  Tensor rows;          // [rows], weighted; undefined if `want_sum`
+  Tensor sum;           // [1]; only if `want_sum`
+  Tensor softmax;       // [rows, classes]; only for logits
+  Tensor total_weight;  // [1]
+};
+
+// [.., classes, ..] as [rows, classes].
+Tensor AsRows(const Tensor& x, int64_t axis) {
+  int64_t classes = x.size(axis);
+  Tensor moved = axis == x.dim() - 1 ? x : x.movedim(axis, -1);
+  if (moved.dim() == 2) return moved;
+  int64_t rows = 1;
+  for (int64_t i = 0; i + 1 < moved.dim(); ++i) rows *= moved.size(i);
+  return moved.reshape({rows, classes});
+}
+
+// The inverse of AsRows() for a tensor of the shape of `like`.
+Tensor FromRows(const Tensor& rows, const Tensor& like, int64_t axis) {
+  if (like.dim() == 2 && axis == 1) return rows;
+  std::vector<int64_t> moved(like.sizes().begin(), like.sizes().end());
+  moved.erase(moved.begin() + axis);
+  moved.push_back(like.size(axis));
+  Tensor shaped = rows.reshape(moved);
+  return axis == like.dim() - 1 ? shaped : shaped.movedim(-1, axis);
+}
+
+Problem MakeProblem(const Tensor& x, const Tensor& label, const Tensor& weight,
+                    bool soft, int64_t axis, int64_t ignore_index,
+                    InputIs input_is) {
+  TORCH_CHECK(at::isFloatingType(x.scalar_type()), "input must be floating");
+  Problem p{.x = AsRows(x, axis), .weight = weight, .input_is = input_is};
+  p.soft = soft;
+  p.ignore_index = ignore_index;
+  if (soft) {
+    TORCH_CHECK(label.sizes() == x.sizes() && label.is_floating_point(),
+                "a soft label must have the shape of the input");
+    p.label = AsRows(label, axis).to(x.scalar_type());
+    return p;
+  }
+  TORCH_CHECK(at::isIntegralType(label.scalar_type(), false),
+              "label must be an integer type");
+  bool has_axis = label.dim() == x.dim() && label.size(axis) == 1;
+  TORCH_CHECK(label.numel() == p.rows() &&
+                  (has_axis || label.dim() == x.dim() - 1 || x.dim() == 1),
+              "label and input have different batches");
+  p.label = label.scalar_type() == at::kLong ? label : label.to(at::kLong);
+  // With the axis in place, flattening keeps the order of the rows: what
+  // AsRows() moves to the back has length one.
+  if (p.label.dim() != 1) p.label = p.label.reshape({-1});
+  return p;
+}
+
+void FailOnLabel(int64_t label, int64_t row, int64_t classes) {
+  TORCH_CHECK(false, "label ", label, " at row ", row, " is outside [0, ",
+              classes, ")");
+}
+
+void CheckLabels(const Problem& p) {
+  if (p.label.device().is_cpu()) {
+    Tensor flat = p.label.contiguous();
+    const int64_t* label = flat.const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < p.rows(); ++i) {
+      bool good = label[i] == p.ignore_index ||
+                  (label[i] >= 0 && label[i] < p.classes());
+      if (!good) FailOnLabel(label[i], i, p.classes());
+    }
+    return;
+  }
+  // An index outside would kill the device's context, so this waits for it.
+  Tensor bad = at::logical_or(p.label < 0, p.label >= p.classes());
+  bad = at::logical_and(bad, p.label != p.ignore_index);
+  if (!at::any(bad).item<bool>()) return;
+  int64_t row = at::nonzero(bad)[0].item<int64_t>();
+  FailOnLabel(p.label[row].item<int64_t>(), row, p.classes());
+}
+
+// ---- bare floats
+// -------------------------------------------------------------
+
+bool TakesFastPath(const Problem& p) {
+  return FastOnCpu(p.x) && p.input_is == InputIs::kLogits && !p.soft &&
+         !p.weight.defined() && p.x.is_contiguous() &&
+         p.label.is_contiguous() && p.label.device().is_cpu() &&
+         p.classes() > 0;
+}
+
+// Softmax of rows [begin, end) of x. Writes a loss per row unless `loss` is
+// null; adds up losses and the number of labels that count.
+void FastRows(const Problem& p, int64_t begin, int64_t end, float* softmax,
+              float* loss, double* sum, int64_t* count) {
+  int64_t classes = p.classes();
+  const float* x = p.x.const_data_ptr<float>();
+  const int64_t* label = p.label.const_data_ptr<int64_t>();
+  // exp() works on blocks that stay in the first-level cache.
+  int64_t block = std::max<int64_t>(4096 / classes, 1);
+  for (int64_t first = begin; first < end; first += block) {
+    int64_t last = std::min(first + block, end);
+    for (int64_t i = first; i < last; ++i) {
+      const float* row = x + i * classes;
+      float* out = softmax + i * classes;
+      float top = row[0];
+      for (int64_t j = 1; j < classes; ++j) top = std::max(top, row[j]);
+      for (int64_t j = 0; j < classes; ++j) out[j] = row[j] - top;
+    }
+    // A label's shifted logit is overwritten by its exponential.
+    float* piece = softmax + first * classes;
+    for (int64_t i = first; i < last; ++i) {
+      bool ignored = label[i] == p.ignore_index;
+      if (!ignored && (label[i] < 0 || label[i] >= classes)) {
+        FailOnLabel(label[i], i, classes);
+      }
+      if (loss == nullptr) {
+        if (!ignored) *sum -= softmax[i * classes + label[i]];
+      } else {
+        loss[i] = ignored ? 0 : -softmax[i * classes + label[i]];
+      }
+    }
+    base::Exp(piece, piece, (last - first) * classes);
+    for (int64_t i = first; i < last; ++i) {
+      float* out = softmax + i * classes;
+      float total = 0;
+      for (int64_t j = 0; j < classes; ++j) total += out[j];
+      float scale = 1 / total;
+      for (int64_t j = 0; j < classes; ++j) out[j] *= scale;
+      if (label[i] == p.ignore_index) continue;
+      ++*count;
+      if (loss == nullptr) {
+        *sum += std::log(total);
+      } else {
+        loss[i] += std::log(total);
+      }
+    }
+  }
+}
+
+// How many rows are worth a thread of their own.
+int64_t RowGrain(int64_t classes) {
+  return std::max<int64_t>(16384 / classes, 1);
+}
+
+Losses FastForward(const Problem& p, bool want_sum) {
+  Losses out;
+  out.softmax = at::empty({p.rows(), p.classes()}, p.x.options());
+  out.total_weight = at::empty({1}, p.x.options());
+  if (want_sum) {
+    out.sum = at::empty({1}, p.x.options());
+  } else {
+    out.rows = at::empty({p.rows()}, p.x.options());
+  }
+  float* softmax = out.softmax.mutable_data_ptr<float>();
+  float* loss = want_sum ? nullptr : out.rows.mutable_data_ptr<float>();
+  std::mutex mutex;  // guards sum and count
+  double sum = 0;
+  int64_t count = 0;
+  at::parallel_for(0, p.rows(), RowGrain(p.classes()),
+                   [&](int64_t begin, int64_t end) {
+                     double part = 0;
+                     int64_t counted = 0;
+                     FastRows(p, begin, end, softmax, loss, &part, &counted);
+                     std::lock_guard lock(mutex);
+                     sum += part;
+                     count += counted;
+                   });
+  *out.total_weight.mutable_data_ptr<float>() = static_cast<float>(count);
+  if (want_sum) *out.sum.mutable_data_ptr<float>() = static_cast<float>(sum);
+  return out;
+}
+
+// dx = (softmax - onehot(label)) * dloss, one pass. `dloss` holds one number,
+// or one per row; `scale` multiplies it.
+Tensor FastBackward(const Problem& p, const Tensor& softmax,
+                    const Tensor& dloss, float scale) {
+  Tensor dx = at::empty({p.rows(), p.classes()}, p.x.options());
+  int64_t classes = p.classes();
+  const float* in = softmax.const_data_ptr<float>();
+  const float* upstream = dloss.const_data_ptr<float>();
+  const int64_t* label = p.label.const_data_ptr<int64_t>();
+  bool per_row = dloss.numel() == p.rows();
+  float* out = dx.mutable_data_ptr<float>();
+  at::parallel_for(
+      0, p.rows(), RowGrain(classes), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          bool ignored = label[i] == p.ignore_index;
+          float g = ignored ? 0 : upstream[per_row ? i : 0] * scale;
+          for (int64_t j = 0; j < classes; ++j) {
+            out[i * classes + j] = in[i * classes + j] * g;
+          }
+          if (!ignored) out[i * classes + label[i]] -= g;
+        }
+      });
+  return dx;
+}
+
+// ---- ATen
+// --------------------------------------------------------------------
+
+// The labels with every ignored one replaced by class 0.
+Tensor SafeLabel(const Problem& p) {
+  return at::where(p.label == p.ignore_index, at::zeros_like(p.label), p.label);
+}
+
+// How much each row counts, [rows].
+Tensor RowWeights(const Problem& p) {
+  if (p.soft) {
+    return p.weight.defined() ? at::matmul(p.label, p.weight.reshape({-1}))
+                              : at::ones_like(p.label.select(1, 0));
+  }
+  Tensor counts = (p.label != p.ignore_index).to(p.x.scalar_type());
+  if (!p.weight.defined()) return counts;
+  return counts * at::index_select(p.weight.reshape({-1}), 0, SafeLabel(p));
+}
+
+Losses Forward(const Problem& p, bool want_sum) {
+  if (TakesFastPath(p)) return FastForward(p, want_sum);
+  if (!p.soft) CheckLabels(p);
+  Losses out;
+  Tensor log_p = p.x;
+  if (p.input_is == InputIs::kLogits) {
+    log_p = at::_log_softmax(p.x, 1, false);
+    out.softmax = at::exp(log_p);
+  } else if (p.input_is == InputIs::kProbabilities) {
+    log_p = at::log(p.x);
+  }
+  Tensor loss =
+      p.soft ? -at::sum(p.label * log_p, {1})
+             : -at::gather(log_p, 1, SafeLabel(p).unsqueeze(1)).squeeze(1);
+  Tensor weights = RowWeights(p);
+  out.rows = at::where(weights == 0, at::zeros_like(loss), loss * weights);
+  out.total_weight = at::sum(weights).reshape({1});
+  if (want_sum) out.sum = at::sum(out.rows).reshape({1});
+  return out;
+}
+
+// `upstream` is the gradient of each row's unweighted loss times its weight, or
+// of their sum: [rows] or [1].
+Tensor Backward(const Problem& p, const Tensor& softmax,
+                const Tensor& upstream) {
+  Tensor g = (upstream * RowWeights(p)).unsqueeze(1);
+  if (p.soft) {
+    if (p.input_is == InputIs::kProbabilities) return -g * p.label / p.x;
+    return g * (softmax * at::sum(p.label, {1}, true) - p.label);
+  }
+  Tensor index = SafeLabel(p).unsqueeze(1);
+  Tensor base =
+      p.input_is == InputIs::kLogits ? softmax * g : at::zeros_like(p.x);
+  Tensor minus = -g;
+  if (p.input_is == InputIs::kProbabilities) {
+    minus = minus / at::gather(p.x, 1, index);
+  }
+  return at::scatter_add(base, 1, index, minus);
+}
+
+// The softmax to differentiate: the saved one carries no history, so a second
+// derivative needs it as a function of the logits.
+Tensor SoftmaxForGrad(const Problem& p, const Tensor& logits, int64_t axis,
+                      const Tensor& saved) {
+  if (p.input_is != InputIs::kLogits) return {};
+  if (Recording() && logits.requires_grad()) return at::softmax(p.x, 1);
+  return AsRows(saved, axis);
+}
+
+// ---- the ops
+// -----------------------------------------------------------------
+
+int64_t Wrapped(int64_t axis, const Tensor& x) {
+  TORCH_CHECK(axis >= -x.dim() && axis < x.dim(), "no axis ", axis);
+  return axis < 0 ? axis + x.dim() : axis;
+}
+
+InputIs KindOf(bool use_softmax) {
+  return use_softmax ? InputIs::kLogits : InputIs::kProbabilities;
+}
+
+// One loss per row in the shape that the label had.
+Tensor ShapeLosses(const Tensor& rows, const Tensor& x, const Tensor& label,
+                   bool soft, int64_t axis) {
+  if (!soft) return rows.reshape(label.sizes());
+  std::vector<int64_t> shape(x.sizes().begin(), x.sizes().end());
+  shape[axis] = 1;
+  return rows.reshape(shape);
+}
+
+bool WantsSum(const std::string& reduction) {
+  TORCH_CHECK(reduction == "mean" || reduction == "sum" || reduction == "none",
+              "reduction must be 'mean', 'sum' or 'none', but is '", reduction,
+              "'");
+  return reduction != "none";
+}
+
+// The sum over the weight; zero if nothing counted.
+Tensor Mean(const Tensor& sum, const Tensor& total) {
+  if (FastOnCpu(sum, total)) {
+    float* value = sum.mutable_data_ptr<float>();
+    float weight = *total.const_data_ptr<float>();
+    if (weight != 0) *value /= weight;
+    return sum;
+  }
+  return sum / at::where(total == 0, at::ones_like(total), total);
+}
+
+// What reaches each row through the reduction: [rows] or [1].
+Tensor Upstream(const Tensor& dloss, const Tensor& total,
+                const std::string& reduction) {
+  if (reduction == "none") return dloss.reshape({-1});
+  if (reduction == "sum") return dloss;
+  return dloss / at::where(total == 0, at::ones_like(total), total);
+}
+
+std::tuple<Tensor, Tensor, Tensor> CrossEntropy(const Tensor& logits,
+                                                const Tensor& label,
+                                                const Tensor& weight, bool soft,
+                                                int64_t ignore_index,
+                                                int64_t axis, bool use_softmax,
+                                                const std::string& reduction) {
+  axis = Wrapped(axis, logits);
+  Problem p = MakeProblem(logits, label, weight, soft, axis, ignore_index,
+                          KindOf(use_softmax));
+  Losses losses = Forward(p, WantsSum(reduction));
+  Tensor loss;
+  if (reduction == "none") {
+    loss = ShapeLosses(losses.rows, logits, label, soft, axis);
+  } else {
+    loss =
+        reduction == "sum" ? losses.sum : Mean(losses.sum, losses.total_weight);
+  }
+  Tensor softmax = use_softmax ? FromRows(losses.softmax, logits, axis)
+                               : at::empty({0}, logits.options());
+  return {loss, softmax, losses.total_weight};
+}
+
+Tensor CrossEntropyGrad(const Tensor& logits, const Tensor& label,
+                        const Tensor& weight, const Tensor& softmax,
+                        const Tensor& total, const Tensor& dloss, bool soft,
+                        int64_t ignore_index, int64_t axis, bool use_softmax,
+                        const std::string& reduction) {
+  axis = Wrapped(axis, logits);
+  Problem p = MakeProblem(logits, label, weight, soft, axis, ignore_index,
+                          KindOf(use_softmax));
+  if (TakesFastPath(p) && FastOnCpu(dloss, softmax)) {
+    float weights = *total.const_data_ptr<float>();
+    float scale = reduction == "mean" && weights != 0 ? 1 / weights : 1;
+    Tensor dx = FastBackward(p, AsRows(softmax, axis).contiguous(),
+                             dloss.contiguous(), scale);
+    return FromRows(dx, logits, axis);
+  }
+  Tensor dx = Backward(p, SoftmaxForGrad(p, logits, axis, softmax),
+                       Upstream(dloss, total, reduction));
+  return FromRows(dx, logits, axis);
+}
+
+std::tuple<Tensor, Tensor> SoftmaxWithCrossEntropy(const Tensor& logits,
+                                                   const Tensor& label,
+                                                   bool soft,
+                                                   int64_t ignore_index, bool,
+                                                   int64_t axis) {
+  axis = Wrapped(axis, logits);
+  Problem p = MakeProblem(logits, label, {}, soft, axis, ignore_index,
+                          InputIs::kLogits);
+  Losses losses = Forward(p, false);
+  return {FromRows(losses.softmax, logits, axis),
+          ShapeLosses(losses.rows, logits, label, soft, axis)};
+}
+
+Tensor SoftmaxWithCrossEntropyGrad(const Tensor& logits, const Tensor& label,
+                                   const Tensor& softmax, const Tensor& dloss,
+                                   bool soft, int64_t ignore_index, bool,
+                                   int64_t axis) {
+  axis = Wrapped(axis, logits);
+  Problem p = MakeProblem(logits, label, {}, soft, axis, ignore_index,
+                          InputIs::kLogits);
+  Tensor upstream = dloss.reshape({-1});
+  if (TakesFastPath(p) && FastOnCpu(dloss, softmax)) {
+    Tensor dx = FastBackward(p, AsRows(softmax, axis).contiguous(),
+                             upstream.contiguous(), 1);
+    return FromRows(dx, logits, axis);
+  }
+  Tensor dx = Backward(p, SoftmaxForGrad(p, logits, axis, softmax), upstream);
+  return FromRows(dx, logits, axis);
+}
+
+Problem NllProblem(const Tensor& x, const Tensor& label, const Tensor& weight,
+                   int64_t ignore_index) {
+  return MakeProblem(x, label, weight, false, x.dim() > 1 ? 1 : 0, ignore_index,
+                     InputIs::kLogProbabilities);
+}
+
+std::tuple<Tensor, Tensor> NllLoss(const Tensor& x, const Tensor& label,
+                                   const Tensor& weight, int64_t ignore_index,
+                                   const std::string& reduction) {
+  Problem p = NllProblem(x, label, weight, ignore_index);
+  Losses losses = Forward(p, WantsSum(reduction));
+  Tensor loss = losses.sum;
+  if (reduction == "none") loss = losses.rows.reshape(label.sizes());
+  if (reduction == "mean") loss = Mean(losses.sum, losses.total_weight);
+  return {loss, losses.total_weight};
+}
+
+Tensor NllLossGrad(const Tensor& x, const Tensor& label, const Tensor& weight,
+                   const Tensor& total, const Tensor& dout,
+                   int64_t ignore_index, const std::string& reduction) {
+  Problem p = NllProblem(x, label, weight, ignore_index);
+  Tensor dx = Backward(p, {}, Upstream(dout, total, reduction));
+  return FromRows(dx, x, x.dim() > 1 ? 1 : 0);
+}
+
+}  // namespace
+
+void AddCrossEntropyKernels(KernelTable& k) {
+  k.Add<CrossEntropy, CrossEntropyGrad>("cross_entropy_loss");
+  k.Add<SoftmaxWithCrossEntropy, SoftmaxWithCrossEntropyGrad>(
+      "softmax_with_cross_entropy");
+  k.Add<NllLoss, NllLossGrad>("nll_loss");
+}
+
+}  // namespace fleet::ops

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/_ctc_loss.h>
+#include <ATen/ops/_ctc_loss_backward.h>
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/_log_softmax_backward_data.h>
+#include <ATen/ops/abs.h>
+#include <ATen/ops/binary_cross_entropy.h>
+#include <ATen/ops/binary_cross_entropy_backward.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/clamp_min.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/log.h>
+#include <ATen/ops/log1p.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/sign.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "fleet/ops/cpu_path.h"
+#include "fleet/ops/kernels.h"
+
+namespace fleet::ops {
+namespace {
+
+using at::Tensor;
+using Two = std::tuple<Tensor, Tensor>;
+
+// ---- reduction
+// ---------------------------------------------------------------
+
+Tensor Reduce(const Tensor& losses, const std::string& reduction) {
+  if (reduction == "none") return losses;
+  if (reduction == "sum") return at::sum(losses).reshape({1});
+  TORCH_CHECK(reduction == "mean", "reduction must be 'mean', 'sum' or 'none'");
+  return at::mean(losses).reshape({1});
+}
+
+// The gradient of each loss, from that of their reduction; broadcasts.
+Tensor Spread(const Tensor& dout, const Tensor& losses_like,
+              const std::string& reduction) {
+  if (reduction != "mean") return dout;
+  return dout / losses_like.numel();
+}
+
+Tensor ToShapeOf(const Tensor& grad, const Tensor& like) {
+  return grad.sizes() == like.sizes() ? grad : at::sum_to(grad, like.sizes());
+}
+
+// ---- of a difference
+// ---------------------------------------------------------
+
+bool BothFast(const Tensor& x, const Tensor& y) {
+  return FastOnCpu(x, y) && x.sizes() == y.sizes() && x.is_contiguous() &&
+         y.is_contiguous() && x.numel() > 0 && x.numel() < 65536;
+}
+
+void CheckPair(const Tensor& x, const Tensor& y) {
+  TORCH_CHECK(at::isFloatingType(x.scalar_type()) &&
+                  at::isFloatingType(y.scalar_type()),
+              "input and label must be floating point");
+}
+
+Tensor Mse(const Tensor& x, const Tensor& y, const std::string& reduction) {
+  CheckPair(x, y);
+  if (reduction != "none" && BothFast(x, y)) {
+    const float* a = x.const_data_ptr<float>();
+    const float* b = y.const_data_ptr<float>();
+    int64_t n = x.numel();
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+    Tensor out = at::empty({1}, x.options());
+    *out.mutable_data_ptr<float>() =
+        static_cast<float>(reduction == "mean" ? sum / n : sum);
+    return out;
+  }
+  Tensor d = x - y;
+  return Reduce(d * d, reduction);
+}
+
+Two MseGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
+            const std::string& reduction, GradNeeds needs) {
+  Tensor dx, dy;
+  if (reduction != "none" && BothFast(x, y) && FastOnCpu(dout) && !needs[1]) {
+    const float* a = x.const_data_ptr<float>();
+    const float* b = y.const_data_ptr<float>();
+    int64_t n = x.numel();
+    float g = 2 * *dout.const_data_ptr<float>();
+    if (reduction == "mean") g /= static_cast<float>(n);
+    dx = at::empty_like(x);
+    float* to = dx.mutable_data_ptr<float>();
+    for (int64_t i = 0; i < n; ++i) to[i] = g * (a[i] - b[i]);
+    return {dx, dy};
+  }
+  Tensor d = x - y;
+  Tensor g = Spread(dout, d, reduction) * 2 * d;
+  if (needs[0]) dx = ToShapeOf(g, x);
+  if (needs[1]) dy = ToShapeOf(-g, y);
+  return {dx, dy};
+}
+
+Tensor L1(const Tensor& x, const Tensor& y, const std::string& reduction) {
+  CheckPair(x, y);
+  return Reduce(at::abs(x - y), reduction);
+}
+
+Two L1Grad(const Tensor& x, const Tensor& y, const Tensor& dout,
+           const std::string& reduction, GradNeeds needs) {
+  Tensor d = x - y;
+  Tensor g = Spread(dout, d, reduction) * at::sign(d);
+  return {needs[0] ? ToShapeOf(g, x) : Tensor(),
+          needs[1] ? ToShapeOf(-g, y) : Tensor()};
+}
+
+// d^2 / 2 near zero, delta |d| - delta^2 / 2 beyond delta.
+Tensor SmoothL1(const Tensor& x, const Tensor& y, double delta,
+                const std::string& reduction) {
+  CheckPair(x, y);
+  Tensor d = x - y, size = at::abs(d);
+  return Reduce(
+      at::where(size < delta, 0.5 * d * d, delta * size - 0.5 * delta * delta),
+      reduction);
+}
+
+Two SmoothL1Grad(const Tensor& x, const Tensor& y, const Tensor& dout,
+                 double delta, const std::string& reduction, GradNeeds needs) {
+  Tensor d = x - y;
+  Tensor g = Spread(dout, d, reduction) * at::clamp(d, -delta, delta);
+  return {needs[0] ? ToShapeOf(g, x) : Tensor(),
+          needs[1] ? ToShapeOf(-g, y) : Tensor()};
+}
+
+// ---- of probabilities
+// --------------------------------------------------------
+
+Tensor SafeLog(const Tensor& x) {
+  return at::log(at::where(x > 0, x, at::ones_like(x)));
+}
+
+// x holds logarithms, target probabilities.
+Tensor KlDiv(const Tensor& x, const Tensor& target,
+             const std::string& reduction) {
+  CheckPair(x, target);
+  Tensor loss = target * (SafeLog(target) - x);
+  return Reduce(at::where(target > 0, loss, at::zeros_like(loss)), reduction);
+}
+
+Two KlDivGrad(const Tensor& x, const Tensor& target, const Tensor& dout,
+              const std::string& reduction, GradNeeds needs) {
+  Tensor dx, dt;
+  Tensor like = x + target;
+  Tensor g = Spread(dout, like, reduction);
+  Tensor positive = (target > 0).to(like.scalar_type());
+  if (needs[0]) dx = ToShapeOf((-g * target * positive).expand_as(like), x);
+  if (needs[1]) {
+    dt = ToShapeOf(g * (SafeLog(target) - x + 1) * positive, target);
+  }
+  return {dx, dt};
+}
+
+void CheckSameShape(const Tensor& x, const Tensor& y) {
+  TORCH_CHECK(x.sizes() == y.sizes(), "input and label differ in shape");
+  CheckPair(x, y);
+}
+
+Tensor LogLoss(const Tensor& p, const Tensor& label, double epsilon) {
+  CheckSameShape(p, label);
+  return -(label * at::log(p + epsilon)) -
+         (1 - label) * at::log(1 - p + epsilon);
+}
+
+Two LogLossGrad(const Tensor& p, const Tensor& label, const Tensor& dout,
+                double epsilon, GradNeeds needs) {
+  Tensor dp, dl;
+  if (needs[0]) {
+    dp = dout * ((1 - label) / (1 - p + epsilon) - label / (p + epsilon));
+  }
+  if (needs[1]) {
+    dl = dout * (at::log(1 - p + epsilon) - at::log(p + epsilon));
+  }
+  return {dp, dl};
+}
+
+Tensor Bce(const Tensor& x, const Tensor& label) {
+  CheckSameShape(x, label);
+  return at::binary_cross_entropy(x, label, {}, at::Reduction::None);
+}
+
+Two BceGrad(const Tensor& x, const Tensor& label, const Tensor& dout,
+            GradNeeds needs) {
+  Tensor dx, dl;
+  if (needs[0]) {
+    dx = at::binary_cross_entropy_backward(dout, x, label, {},
+                                           at::Reduction::None);
+  }
+  if (needs[1]) {
+    dl = dout * (at::clamp_min(at::log(1 - x), -100) -
+                 at::clamp_min(at::log(x), -100));
+  }
+  return {dx, dl};
+}
+
+Tensor BceWithLogits(const Tensor& x, const Tensor& label) {
+  CheckSameShape(x, label);
+  return at::clamp_min(x, 0) - x * label + at::log1p(at::exp(-at::abs(x)));
+}
+
+Two BceWithLogitsGrad(const Tensor& x, const Tensor& label, const Tensor& dout,
+                      GradNeeds needs) {
+  return {needs[0] ? dout * (at::sigmoid(x) - label) : Tensor(),
+          needs[1] ? -dout * x : Tensor()};
+}
+
+// ---- of sequences
+// ------------------------------------------------------------
+
+std::vector<int64_t> ToVector(const Tensor& lengths) {
+  Tensor flat = lengths.reshape({-1}).to(at::kCPU, at::kLong).contiguous();
+  const int64_t* begin = flat.const_data_ptr<int64_t>();
+  return {begin, begin + flat.numel()};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> Ctc(const Tensor& logits,
+                                               const Tensor& label,
+                                               const Tensor& logits_length,
+                                               const Tensor& label_length,
+                                               int64_t blank) {
+  TORCH_CHECK(logits.dim() == 3 && label.dim() == 2, "shapes do not fit");
+  Tensor log_probs = at::_log_softmax(logits, 2, false);
+  auto [loss, alpha] =
+      at::_ctc_loss(log_probs, label.to(at::kLong), ToVector(logits_length),
+                    ToVector(label_length), blank, false);
+  return {loss.clone(), log_probs, loss, alpha};
+}
+
+Tensor CtcGrad(const Tensor& label, const Tensor& logits_length,
+               const Tensor& label_length, const Tensor& log_probs,
+               const Tensor& likelihood, const Tensor& alpha,
+               const Tensor& dloss, int64_t blank) {
+  TORCH_CHECK(!Recording(), "ctc_loss has no second derivative");
+  Tensor grad = at::_ctc_loss_backward(
+      dloss, log_probs, label.to(at::kLong), ToVector(logits_length),
+      ToVector(label_length), likelihood, alpha, blank, false);
+  return at::_log_softmax_backward_data(grad, log_probs, 2,
+                                        log_probs.scalar_type());
+}
+
+}  // namespace
+
+void AddLossKernels(KernelTable& k) {
+  k.Add<Mse, MseGrad>("mse_loss");
+  k.Add<L1, L1Grad>("l1_loss");
+  k.Add<SmoothL1, SmoothL1Grad>("smooth_l1");
+  k.Add<KlDiv, KlDivGrad>("kldiv_loss");
+  k.Add<LogLoss, LogLossGrad>("log_loss");
+  k.Add<Bce, BceGrad>("bce_loss");
+  k.Add<BceWithLogits, BceWithLogitsGrad>("sigmoid_cross_entropy_with_logits");
+  k.Add<Ctc, CtcGrad>("warpctc");
+}
+
+}  // namespace fleet::ops

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/native_batch_norm_backward.h>
+#include <ATen/ops/native_group_norm.h>
+#include <ATen/ops/native_group_norm_backward.h>
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "fleet/ops/cpu_path.h"
+#include "fleet/ops/kernels.h"
+#include "fleet/ops/layout.h"
+
+namespace fleet::ops {
+namespace {
+
+using at::Tensor;
+using Three = std::tuple<Tensor, Tensor, Tensor>;
+
+std::optional<Tensor> Maybe(const Tensor& x) {
+  if (!x.defined()) return std::nullopt;
+  return x;
+}
+
+// ---- batch norm
+// --------------------------------------------------------------
+
+// running = momentum * running + (1 - momentum) * batch; the variance is that
+// of the batch itself, not an estimate from it.
+void UpdateRunning(const Tensor& mean, const Tensor& variance,
+                   const Tensor& batch_mean, const Tensor& inverse_deviation,
+                   double momentum, double epsilon) {
+  Tensor inverse = inverse_deviation;
+  if (FastOnCpu(mean, variance, batch_mean, inverse) && mean.is_contiguous() &&
+      variance.is_contiguous()) {
+    float* m = mean.mutable_data_ptr<float>();
+    float* v = variance.mutable_data_ptr<float>();
+    const float* bm = batch_mean.const_data_ptr<float>();
+    const float* inv = inverse.const_data_ptr<float>();
+    auto keep = static_cast<float>(momentum), take = 1 - keep;
+    for (int64_t i = 0; i < mean.numel(); ++i) {
+      float bv = static_cast<float>(1.0 / (double{inv[i]} * inv[i]) - epsilon);
+      m[i] = keep * m[i] + take * bm[i];
+      v[i] = keep * v[i] + take * std::max(bv, 0.0f);
+    }
+    mean.unsafeGetTensorImpl()->bump_version();
+    variance.unsafeGetTensorImpl()->bump_version();
+    return;
+  }
+  Tensor batch_variance = (1 / (inverse * inverse) - epsilon).clamp_min(0);
+  mean.mul_(momentum).add_(batch_mean.reshape(mean.sizes()), 1 - momentum);
+  variance.mul_(momentum).add_(batch_variance.reshape(variance.sizes()),
+                               1 - momentum);
+}
+
+Three BatchNorm(const Tensor& x, const Tensor& mean, const Tensor& variance,
+                const Tensor& scale, const Tensor& bias, double momentum,
+                double epsilon, bool is_test, bool use_global_stats,
+                const std::string& data_layout) {
+  bool last = program::ChannelsLast(data_layout);
+  Tensor in = ChannelsFirst(x, last);
+  TORCH_CHECK(in.dim() >= 2 && in.size(1) == mean.numel() &&
+                  mean.numel() == variance.numel() &&
+                  (!scale.defined() || scale.numel() == mean.numel()) &&
+                  (!bias.defined() || bias.numel() == mean.numel()),
+              "channels do not fit");
+  if (is_test || use_global_stats) {
+    auto [out, unused_mean, unused_deviation] =
+        at::native_batch_norm(in, Maybe(scale), Maybe(bias), mean, variance,
+                              false, 1 - momentum, epsilon);
+    return {BackToLayout(out, last), mean.clone(), variance.clone()};
+  }
+  if (x.numel() == 0) {
+    return {at::empty_like(x), at::zeros_like(mean), at::ones_like(mean)};
+  }
+  auto [out, batch_mean, inverse] =
+      at::native_batch_norm(in, Maybe(scale), Maybe(bias), std::nullopt,
+                            std::nullopt, true, 1 - momentum, epsilon);
+  UpdateRunning(mean, variance, batch_mean, inverse, momentum, epsilon);
+  return {BackToLayout(out, last), batch_mean, inverse};
+}
+
+Three BatchNormGrad(const Tensor& x, const Tensor& scale,
+                    const Tensor& saved_mean, const Tensor& saved_variance,
+                    const Tensor& dout, double, double epsilon, bool is_test,
+                    bool use_global_stats, const std::string& data_layout,
+                    GradNeeds needs) {
+  bool last = program::ChannelsLast(data_layout);
+  bool training = !is_test && !use_global_stats;
+  if (x.numel() == 0) {
+    return {at::zeros_like(x), at::zeros_like(saved_mean),
+            at::zeros_like(saved_mean)};
+  }
+  std::optional<Tensor> running_mean, running_variance, mean, inverse;
+  if (training) {
+    mean = saved_mean;
+    inverse = saved_variance;
+  } else {
+    running_mean = saved_mean;
+    running_variance = saved_variance;
+  }
+  auto [dx, dscale, dbias] = at::native_batch_norm_backward(
+      ChannelsFirst(dout, last), ChannelsFirst(x, last), Maybe(scale),
+      running_mean, running_variance, mean, inverse, training, epsilon,
+      {needs[0], needs[1], needs[2]});
+  if (dx.defined()) dx = BackToLayout(dx, last);
+  return {dx, dscale, dbias};
+}
+
+// ---- layer norm
+// --------------------------------------------------------------
+
+Three LayerNorm(const Tensor& x, const Tensor& scale, const Tensor& bias,
+                int64_t begin_norm_axis, double epsilon) {
+  TORCH_CHECK(begin_norm_axis >= 0 && begin_norm_axis < x.dim(),
+              "no such axis");
+  at::IntArrayRef shape = x.sizes().slice(begin_norm_axis);
+  auto shaped = [&](const Tensor& t) -> std::optional<Tensor> {
+    if (!t.defined()) return std::nullopt;
+    return t.sizes() == shape ? t : t.reshape(shape);
+  };
+  auto [out, mean, inverse] =
+      at::native_layer_norm(x, shape, shaped(scale), shaped(bias), epsilon);
+  return {out, mean.reshape({-1}), inverse.reshape({-1})};
+}
+
+Three LayerNormGrad(const Tensor& x, const Tensor& scale, const Tensor& bias,
+                    const Tensor& mean, const Tensor& inverse,
+                    const Tensor& dout, int64_t begin_norm_axis, double,
+                    GradNeeds needs) {
+  at::IntArrayRef shape = x.sizes().slice(begin_norm_axis);
+  auto shaped = [&](const Tensor& t) -> std::optional<Tensor> {
+    if (!t.defined()) return std::nullopt;
+    return t.sizes() == shape ? t : t.reshape(shape);
+  };
+  // ATen wants the statistics shaped like x with ones behind the axis.
+  std::vector<int64_t> kept(x.sizes().begin(), x.sizes().end());
+  std::fill(kept.begin() + begin_norm_axis, kept.end(), 1);
+  auto [dx, dscale, dbias] = at::native_layer_norm_backward(
+      dout, x, shape, mean.reshape(kept), inverse.reshape(kept), shaped(scale),
+      shaped(bias),
+      {needs[0], needs[1] && scale.defined(), needs[2] && bias.defined()});
+  if (dscale.defined()) dscale = dscale.reshape(scale.sizes());
+  if (dbias.defined()) dbias = dbias.reshape(bias.sizes());
+  return {dx, dscale, dbias};
+}
+
+// ---- group norm
+// --------------------------------------------------------------
+
+int64_t NumGroups(int64_t groups, const Tensor& x) {
+  return groups == 0 ? x.size(1) : groups;
+}
+
+int64_t PerChannel(const Tensor& x) {
+  int64_t n = 1;
+  for (int64_t i = 2; i < x.dim(); ++i) n *= x.size(i);
+  return n;
+}
+
+Three GroupNorm(const Tensor& x, const Tensor& scale, const Tensor& bias,
+                int64_t groups, double epsilon,
+                const std::string& data_layout) {
+  bool last = program::ChannelsLast(data_layout);
+  TORCH_CHECK(x.dim() >= 2, "too few dimensions");
+  Tensor in = ChannelsFirst(x, last).contiguous();
+  groups = NumGroups(groups, in);
+  TORCH_CHECK(groups > 0 && in.size(1) % groups == 0,
+              "groups must divide the channels");
+  auto [out, mean, inverse] =
+      at::native_group_norm(in, Maybe(scale), Maybe(bias), in.size(0),
+                            in.size(1), PerChannel(in), groups, epsilon);
+  return {BackToLayout(out, last), mean, inverse};
+}
+
+// The same gradient from differentiable calls: dx = (g - mean(g) - y mean(g y))
+// / deviation, where y is the normalised input and g the gradient that reaches
+// it.
+Three GroupNormGradFormula(const Tensor& x, const Tensor& scale,
+                           const Tensor& dout, int64_t groups, double epsilon) {
+  int64_t n = x.size(0), channels = x.size(1);
+  Tensor rows = x.reshape({n, groups, -1});
+  Tensor centred = rows - at::mean(rows, {2}, true);
+  Tensor inverse = at::rsqrt(at::mean(centred * centred, {2}, true) + epsilon);
+  Tensor y = centred * inverse;
+  std::vector<int64_t> per_channel(x.dim(), 1);
+  per_channel[1] = channels;
+  Tensor g = scale.defined() ? dout * scale.reshape(per_channel) : dout;
+  g = g.reshape(rows.sizes());
+  Tensor dx =
+      inverse * (g - at::mean(g, {2}, true) - y * at::mean(g * y, {2}, true));
+  Tensor flat = dout.reshape({n, channels, -1});
+  return {dx.reshape(x.sizes()),
+          at::sum(flat * y.reshape(flat.sizes()), {0, 2}),
+          at::sum(flat, {0, 2})};
+}
+
+Three GroupNormGrad(const Tensor& x, const Tensor& scale, const Tensor& mean,
+                    const Tensor& inverse, const Tensor& dout, int64_t groups,
+                    double epsilon, const std::string& data_layout,
+                    GradNeeds needs) {
+  bool last = program::ChannelsLast(data_layout);
+  Tensor in = ChannelsFirst(x, last).contiguous();
+  Tensor dy = ChannelsFirst(dout, last).contiguous();
+  groups = NumGroups(groups, in);
+  Three grads =
+      Recording()
+          ? GroupNormGradFormula(in, scale, dy, groups, epsilon)
+          : at::native_group_norm_backward(
+                dy, in, mean, inverse, Maybe(scale), in.size(0), in.size(1),
+                PerChannel(in), groups, {needs[0], needs[1], needs[2]});
+  auto& [dx, dscale, dbias] = grads;
+  if (dx.defined()) dx = BackToLayout(dx, last);
+  if (!needs[1]) dscale = Tensor();
+  if (!needs[2]) dbias = Tensor();
+  return grads;
+}
+
+}  // namespace
+
+void AddNormKernels(KernelTable& k) {
+  k.Add<BatchNorm, BatchNormGrad>("batch_norm");
+  k.Add<LayerNorm, LayerNormGrad>("layer_norm");
+  k.Add<GroupNorm, GroupNormGrad>("group_norm");
+}
+
+}  // namespace fleet::ops

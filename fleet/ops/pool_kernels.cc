@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <limits>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_adaptive_avg_pool2d.h>
+#include <ATen/ops/_adaptive_avg_pool2d_backward.h>
+#include <ATen/ops/_adaptive_avg_pool3d.h>
+#include <ATen/ops/_adaptive_avg_pool3d_backward.h>
+#include <ATen/ops/adaptive_max_pool2d.h>
+#include <ATen/ops/adaptive_max_pool2d_backward.h>
+#include <ATen/ops/adaptive_max_pool3d.h>
+#include <ATen/ops/adaptive_max_pool3d_backward.h>
+#include <ATen/ops/avg_pool2d.h>
+#include <ATen/ops/avg_pool2d_backward.h>
+#include <ATen/ops/avg_pool3d.h>
+#include <ATen/ops/avg_pool3d_backward.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/max_pool2d_with_indices.h>
+#include <ATen/ops/max_pool2d_with_indices_backward.h>
+#include <ATen/ops/max_pool3d_with_indices.h>
+#include <ATen/ops/max_pool3d_with_indices_backward.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/ones.h>
+
+#include "fleet/ops/kernels.h"
+#include "fleet/ops/layout.h"
+
+namespace fleet::ops {
+namespace {
+
+using at::Tensor;
+
+// A sequence [N, C, L] is pooled as an image of height one.
+Tensor AsImage(const Tensor& x) { return x.dim() == 3 ? x.unsqueeze(2) : x; }
+Tensor FromImage(const Tensor& x, const Tensor& like) {
+  return like.dim() == 3 ? x.squeeze(2) : x;
+}
+
+// A pool as ATen takes it: channels first, two or three spatial dimensions,
+// equal paddings on both sides of no more than half a window.
+struct Plan {
+  Tensor x;
+  WindowLists window;
+  bool channels_last;
+};
+
+Plan MakePlan(const Tensor& input, at::IntArrayRef ksize,
+              at::IntArrayRef strides, at::IntArrayRef paddings,
+              const std::string& algorithm, const std::string& data_format) {
+  TORCH_CHECK(input.dim() >= 3, "too few dimensions");
+  Plan plan;
+  plan.channels_last = program::ChannelsLast(data_format);
+  plan.x = ChannelsFirst(input, plan.channels_last);
+  auto windows = WindowsOver(plan.x, ksize, strides, {}, paddings, algorithm);
+  if (input.dim() == 3) {
+    plan.x = plan.x.unsqueeze(2);
+    windows.insert(windows.begin(), program::Window{});
+  }
+  plan.window = Lists(windows);
+  WindowLists& w = plan.window;
+  for (size_t i = 0; w.before.empty() && i < windows.size(); ++i) {
+    if (2 * windows[i].begin <= windows[i].kernel) continue;
+    w.padding.assign(windows.size(), 0);
+    for (auto it = windows.rbegin(); it != windows.rend(); ++it) {
+      w.before.insert(w.before.end(), {it->begin, it->end});
+    }
+  }
+  return plan;
+}
+
+// ---- maximum
+// -----------------------------------------------------------------
+
+Tensor PadForMax(const Plan& plan) {
+  if (plan.window.before.empty()) return plan.x;
+  return at::constant_pad_nd(plan.x, plan.window.before,
+                             -std::numeric_limits<double>::infinity());
+}
+
+std::tuple<Tensor, Tensor> MaxPool(const Tensor& input, at::IntArrayRef ksize,
+                                   at::IntArrayRef strides,
+                                   at::IntArrayRef paddings, bool ceil_mode,
+                                   const std::string& algorithm,
+                                   const std::string& data_format) {
+  Plan plan = MakePlan(input, ksize, strides, paddings, algorithm, data_format);
+  const WindowLists& w = plan.window;
+  Tensor x = PadForMax(plan);
+  auto [out, mask] =
+      x.dim() == 4
+          ? at::max_pool2d_with_indices(x, w.kernel, w.stride, w.padding,
+                                        {1, 1}, ceil_mode)
+          : at::max_pool3d_with_indices(x, w.kernel, w.stride, w.padding,
+                                        {1, 1, 1}, ceil_mode);
+  return {BackToLayout(FromImage(out, input), plan.channels_last),
+          BackToLayout(FromImage(mask, input), plan.channels_last)};
+}
+
+Tensor MaxPoolGrad(const Tensor& input, const Tensor& mask, const Tensor& dout,
+                   at::IntArrayRef ksize, at::IntArrayRef strides,
+                   at::IntArrayRef paddings, bool ceil_mode,
+                   const std::string& algorithm,
+                   const std::string& data_format) {
+  Plan plan = MakePlan(input, ksize, strides, paddings, algorithm, data_format);
+  const WindowLists& w = plan.window;
+  Tensor x = PadForMax(plan);
+  Tensor dy = AsImage(ChannelsFirst(dout, plan.channels_last));
+  Tensor index = AsImage(ChannelsFirst(mask, plan.channels_last));
+  Tensor dx =
+      x.dim() == 4
+          ? at::max_pool2d_with_indices_backward(
+                dy, x, w.kernel, w.stride, w.padding, {1, 1}, ceil_mode, index)
+          : at::max_pool3d_with_indices_backward(dy, x, w.kernel, w.stride,
+                                                 w.padding, {1, 1, 1},
+                                                 ceil_mode, index);
+  return BackToLayout(FromImage(Unpad(dx, w.before), input),
+                      plan.channels_last);
+}
+
+// ---- average
+// -----------------------------------------------------------------
+
+std::optional<int64_t> Divisor(int64_t divisor) {
+  if (divisor == 0) return std::nullopt;
+  return divisor;
+}
+
+Tensor Average(const Tensor& x, const WindowLists& w, bool ceil_mode,
+               bool exclusive, int64_t divisor) {
+  return x.dim() == 4 ? at::avg_pool2d(x, w.kernel, w.stride, w.padding,
+                                       ceil_mode, !exclusive, Divisor(divisor))
+                      : at::avg_pool3d(x, w.kernel, w.stride, w.padding,
+                                       ceil_mode, !exclusive, Divisor(divisor));
+}
+
+// Which share of each window holds elements rather than padding; for paddings
+// that ATen does not know of.
+Tensor FilledShare(const Plan& plan, bool ceil_mode) {
+  std::vector<int64_t> shape(plan.x.sizes().begin(), plan.x.sizes().end());
+  shape[0] = shape[1] = 1;
+  Tensor ones = at::constant_pad_nd(at::ones(shape, plan.x.options()),
+                                    plan.window.before);
+  return Average(ones, plan.window, ceil_mode, false, 0);
+}
+
+Tensor AvgPool(const Tensor& input, at::IntArrayRef ksize,
+               at::IntArrayRef strides, at::IntArrayRef paddings,
+               bool ceil_mode, const std::string& algorithm,
+               const std::string& data_format, bool exclusive,
+               int64_t divisor) {
+  Plan plan = MakePlan(input, ksize, strides, paddings, algorithm, data_format);
+  bool padded = !plan.window.before.empty();
+  Tensor x = padded ? at::constant_pad_nd(plan.x, plan.window.before) : plan.x;
+  Tensor out =
+      Average(x, plan.window, ceil_mode, exclusive && !padded, divisor);
+  if (padded && exclusive && divisor == 0) {
+    out = out / FilledShare(plan, ceil_mode);
+  }
+  return BackToLayout(FromImage(out, input), plan.channels_last);
+}
+
+Tensor AvgPoolGrad(const Tensor& input, const Tensor& dout,
+                   at::IntArrayRef ksize, at::IntArrayRef strides,
+                   at::IntArrayRef paddings, bool ceil_mode,
+                   const std::string& algorithm, const std::string& data_format,
+                   bool exclusive, int64_t divisor) {
+  Plan plan = MakePlan(input, ksize, strides, paddings, algorithm, data_format);
+  const WindowLists& w = plan.window;
+  bool padded = !w.before.empty();
+  Tensor dy = AsImage(ChannelsFirst(dout, plan.channels_last));
+  Tensor x = padded ? at::constant_pad_nd(plan.x, w.before) : plan.x;
+  if (padded && exclusive && divisor == 0) {
+    dy = dy / FilledShare(plan, ceil_mode);
+  }
+  bool include = !(exclusive && !padded);
+  Tensor dx =
+      x.dim() == 4
+          ? at::avg_pool2d_backward(dy, x, w.kernel, w.stride, w.padding,
+                                    ceil_mode, include, Divisor(divisor))
+          : at::avg_pool3d_backward(dy, x, w.kernel, w.stride, w.padding,
+                                    ceil_mode, include, Divisor(divisor));
+  return BackToLayout(FromImage(Unpad(dx, w.before), input),
+                      plan.channels_last);
+}
+
+// ---- adaptive
+// ----------------------------------------------------------------
+
+// The output size for the image form of `x`; -1 keeps the input's.
+std::vector<int64_t> ImageSize(const Tensor& x, at::IntArrayRef output_size) {
+  size_t rank = x.dim() - 2;
+  std::vector<int64_t> size = Spread(output_size, rank);
+  TORCH_CHECK(size.size() == rank, "output_size does not fit");
+  for (size_t i = 0; i < rank; ++i) {
+    if (size[i] < 0) size[i] = x.size(i + 2);
+  }
+  if (rank == 1) size.insert(size.begin(), 1);
+  return size;
+}
+
+bool IsGlobal(const std::vector<int64_t>& size) {
+  for (int64_t n : size) {
+    if (n != 1) return false;
+  }
+  return true;
+}
+
+Tensor AdaptiveAvg(const Tensor& input, at::IntArrayRef output_size,
+                   const std::string& data_format) {
+  bool last = program::ChannelsLast(data_format);
+  Tensor x = ChannelsFirst(input, last);
+  std::vector<int64_t> size = ImageSize(x, output_size);
+  Tensor image = AsImage(x), out;
+  if (IsGlobal(size)) {
+    out = image.dim() == 4 ? at::mean(image, {2, 3}, true)
+                           : at::mean(image, {2, 3, 4}, true);
+  } else {
+    out = image.dim() == 4 ? at::_adaptive_avg_pool2d(image, size)
+                           : at::_adaptive_avg_pool3d(image, size);
+  }
+  return BackToLayout(FromImage(out, input), last);
+}
+
+Tensor AdaptiveAvgGrad(const Tensor& input, const Tensor& dout,
+                       at::IntArrayRef output_size,
+                       const std::string& data_format) {
+  bool last = program::ChannelsLast(data_format);
+  Tensor x = ChannelsFirst(input, last);
+  std::vector<int64_t> size = ImageSize(x, output_size);
+  Tensor image = AsImage(x), dy = AsImage(ChannelsFirst(dout, last)), dx;
+  if (IsGlobal(size)) {
+    int64_t count = 1;
+    for (int64_t i = 2; i < image.dim(); ++i) count *= image.size(i);
+    dx = (dy / count).expand(image.sizes());
+  } else {
+    dx = image.dim() == 4 ? at::_adaptive_avg_pool2d_backward(dy, image)
+                          : at::_adaptive_avg_pool3d_backward(dy, image);
+  }
+  return BackToLayout(FromImage(dx, input), last);
+}
+
+std::tuple<Tensor, Tensor> AdaptiveMax(const Tensor& input,
+                                       at::IntArrayRef output_size,
+                                       const std::string& data_format) {
+  bool last = program::ChannelsLast(data_format);
+  Tensor x = ChannelsFirst(input, last);
+  std::vector<int64_t> size = ImageSize(x, output_size);
+  Tensor image = AsImage(x);
+  auto [out, mask] = image.dim() == 4 ? at::adaptive_max_pool2d(image, size)
+                                      : at::adaptive_max_pool3d(image, size);
+  return {BackToLayout(FromImage(out, input), last),
+          BackToLayout(FromImage(mask, input), last)};
+}
+
+Tensor AdaptiveMaxGrad(const Tensor& input, const Tensor& mask,
+                       const Tensor& dout, at::IntArrayRef,
+                       const std::string& data_format) {
+  bool last = program::ChannelsLast(data_format);
+  Tensor image = AsImage(ChannelsFirst(input, last));
+  Tensor dy = AsImage(ChannelsFirst(dout, last));
+  Tensor index = AsImage(ChannelsFirst(mask, last));
+  Tensor dx = image.dim() == 4
+                  ? at::adaptive_max_pool2d_backward(dy, image, index)
+                  : at::adaptive_max_pool3d_backward(dy, image, index);
+  return BackToLayout(FromImage(dx, input), last);
+}
+
+}  // namespace
+
+void AddPoolKernels(KernelTable& k) {
+  k.Add<MaxPool, MaxPoolGrad>("max_pool1d_with_index");
+  k.Add<MaxPool, MaxPoolGrad>("max_pool2d_with_index");
+  k.Add<MaxPool, MaxPoolGrad>("max_pool3d_with_index");
+  k.Add<AvgPool, AvgPoolGrad>("avg_pool1d");
+  k.Add<AvgPool, AvgPoolGrad>("avg_pool2d");
+  k.Add<AvgPool, AvgPoolGrad>("avg_pool3d");
+  k.Add<AdaptiveAvg, AdaptiveAvgGrad>("adaptive_avg_pool1d");
+  k.Add<AdaptiveAvg, AdaptiveAvgGrad>("adaptive_avg_pool2d");
+  k.Add<AdaptiveAvg, AdaptiveAvgGrad>("adaptive_avg_pool3d");
+  k.Add<AdaptiveMax, AdaptiveMaxGrad>("adaptive_max_pool1d");
+  k.Add<AdaptiveMax, AdaptiveMaxGrad>("adaptive_max_pool2d");
+  k.Add<AdaptiveMax, AdaptiveMaxGrad>("adaptive_max_pool3d");
+}
+
+}  // namespace fleet::ops

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string>
+
+#include "fleet/program/define_ops.h"
+#include "fleet/program/shape_rules.h"
+
+namespace fleet::program {
+namespace {
+
+using Types = Result<std::vector<TensorType>>;
+
+bool IsInteger(DType dtype) {
+  return dtype == DType::kInt64 || dtype == DType::kInt32 ||
+         dtype == DType::kInt16 || dtype == DType::kInt8 ||
+         dtype == DType::kUint8;
+}
+
+bool Differ(int64_t a, int64_t b) { return a != b && a >= 0 && b >= 0; }
+
+// What `reduction` makes of losses of shape `dims`.
+Result<Dims> Reduced(const OpTypes& t, Dims dims) {
+  const std::string& reduction = t.attr<std::string>("reduction");
+  if (reduction == "none") return dims;
+  if (reduction == "mean" || reduction == "sum") return Dims{1};
+  return InvalidArgument("reduction must be 'mean', 'sum' or 'none', but is '",
+                         reduction, "'");
+}
+
+// The shape of one loss per row of `x`, whose classes lie along `axis`. Checks
+// labels that are class numbers: shaped like x without the axis, or with a one
+// in its place.
+Result<Dims> ClassLossDims(const TensorType& x, const TensorType& label,
+                           int64_t axis) {
+  if (!IsInteger(label.dtype)) {
+    return InvalidArgument("label must be an integer type, not ",
+                           Name(label.dtype));
+  }
+  Dims with_one = x.dims, without = x.dims;
+  with_one[axis] = 1;
+  without.erase(without.begin() + axis);
+  if (without.empty()) without.push_back(1);
+  for (const Dims& wanted : {with_one, without}) {
+    bool fits = label.dims.size() == wanted.size();
+    for (size_t i = 0; fits && i < wanted.size(); ++i) {
+      fits = !Differ(label.dims[i], wanted[i]);
+    }
+    if (fits) return label.dims;
+  }
+  return InvalidArgument("label has shape ", ToString(label.dims),
+                         " but must have ", ToString(without), " or ",
+                         ToString(with_one));
+}
+
+Result<Dims> SoftLossDims(const TensorType& x, const TensorType& label,
+                          int64_t axis) {
+  if (!IsFloating(label.dtype)) {
+    return InvalidArgument("a soft label must be floating point, not ",
+                           Name(label.dtype));
+  }
+  if (label.dims.size() != x.dims.size()) {
+    return InvalidArgument("a soft label must have the shape ",
+                           ToString(x.dims), ", not ", ToString(label.dims));
+  }
+  for (size_t i = 0; i < x.dims.size(); ++i) {
+    if (Differ(x.dims[i], label.dims[i])) {
+      return InvalidArgument("a soft label must have the shape ",
+                             ToString(x.dims), ", not ", ToString(label.dims));
+    }
+  }
+  Dims dims = x.dims;
+  dims[axis] = 1;
+  return dims;
+}
+
+Result<Dims> CrossEntropyDims(const OpTypes& t, const TensorType& x) {
+  const TensorType& label = t.in("Label");
+  if (!IsFloating(x.dtype)) {
+    return InvalidArgument("the input must be floating point, not ",
+                           Name(x.dtype));
+  }
+  if (x.dims.empty()) return InvalidArgument("the input has no dimensions");
+  ASSIGN_OR_RETURN(int64_t axis, NormalizeAxis(t.attr<int64_t>("axis"),
+                                               x.dims.size(), "axis"));
+  return t.attr<bool>("soft_label") ? SoftLossDims(x, label, axis)
+                                    : ClassLossDims(x, label, axis);
+}
+
+Status CheckWeight(const OpTypes& t, int64_t num_classes) {
+  if (!t.has("Weight")) return OkStatus();
+  const TensorType& weight = t.in("Weight");
+  if (NumElements(weight.dims) == num_classes) return OkStatus();
+  return InvalidArgument("weight ", ToString(weight.dims),
+                         " must have one number for each of the ", num_classes,
+                         " classes");
+}
+
+Types CrossEntropyShape(const OpTypes& t) {
+  const TensorType& x = t.in("Logits");
+  ASSIGN_OR_RETURN(Dims rows, CrossEntropyDims(t, x));
+  ASSIGN_OR_RETURN(int64_t axis, NormalizeAxis(t.attr<int64_t>("axis"),
+                                               x.dims.size(), "axis"));
+  RETURN_IF_ERROR(CheckWeight(t, x.dims[axis]));
+  ASSIGN_OR_RETURN(Dims dims, Reduced(t, rows));
+  return std::vector<TensorType>{{x.dtype, dims}, x, {x.dtype, {1}}};
+}
+
+Types SoftmaxWithCrossEntropyShape(const OpTypes& t) {
+  const TensorType& x = t.in("Logits");
+  ASSIGN_OR_RETURN(Dims dims, CrossEntropyDims(t, x));
+  return std::vector<TensorType>{x, {x.dtype, dims}};
+}
+
+// Classes lie along axis 1, or along the only axis.
+Types NllLossShape(const OpTypes& t) {
+  const TensorType& x = t.in("X");
+  if (x.dims.empty()) return InvalidArgument("the input has no dimensions");
+  int64_t axis = x.dims.size() > 1 ? 1 : 0;
+  ASSIGN_OR_RETURN(Dims rows, ClassLossDims(x, t.in("Label"), axis));
+  RETURN_IF_ERROR(CheckWeight(t, x.dims[axis]));
+  ASSIGN_OR_RETURN(Dims dims, Reduced(t, rows));
+  return std::vector<TensorType>{{x.dtype, dims}, {x.dtype, {1}}};
+}
+
+// Two tensors by broadcasting, then reduced.
+ShapeRule PairLoss(const char* x, const char* y) {
+  return [x, y](const OpTypes& t) -> Types {
+    ASSIGN_OR_RETURN(Dims pair, BroadcastDims(t.in(x).dims, t.in(y).dims));
+    ASSIGN_OR_RETURN(Dims dims, Reduced(t, pair));
+    return std::vector<TensorType>{
+        {Promote(t.in(x).dtype, t.in(y).dtype), dims}};
+  };
+}
+
+// Two tensors of one shape; the loss has it too.
+ShapeRule SameShapes(const char* x, const char* y) {
+  return [x, y](const OpTypes& t) -> Types {
+    const TensorType& a = t.in(x);
+    const TensorType& b = t.in(y);
+    bool fits = a.dims.size() == b.dims.size();
+    for (size_t i = 0; fits && i < a.dims.size(); ++i) {
+      fits = !Differ(a.dims[i], b.dims[i]);
+    }
+    if (!fits) {
+      return InvalidArgument("input has shape ", ToString(a.dims),
+                             " but label has ", ToString(b.dims));
+    }
+    if (!IsFloating(a.dtype) || !IsFloating(b.dtype)) {
+      return InvalidArgument("input and label must be floating point, not ",
+                             Name(a.dtype), " and ", Name(b.dtype));
+    }
+    return std::vector<TensorType>{a};
+  };
+}
+
+Types CtcShape(const OpTypes& t) {
+  const TensorType& x = t.in("Logits");
+  if (x.dims.size() != 3) {
+    return InvalidArgument(
+        "log_probs must have shape [time, batch, classes], "
+        "not ",
+        ToString(x.dims));
+  }
+  const Dims& label = t.in("Label").dims;
+  if (label.size() != 2 || Differ(label[0], x.dims[1])) {
+    return InvalidArgument("labels must have shape [batch, longest], not ",
+                           ToString(label));
+  }
+  for (const char* slot : {"LogitsLength", "LabelLength"}) {
+    if (Differ(NumElements(t.in(slot).dims), x.dims[1])) {
+      return InvalidArgument(slot, " must have one number for each of the ",
+                             x.dims[1], " sequences");
+    }
+  }
+  return std::vector<TensorType>{{x.dtype, {x.dims[1]}},
+                                 x,
+                                 {x.dtype, {x.dims[1]}},
+                                 {x.dtype, {x.dims[1], -1, -1}}};
+}
+
+}  // namespace
+
+void DefineLossOps(OpRegistry& ops) {
+  // Softmax, logarithm, choice of the label and reduction at once. Mean divides
+  // by the weights of the labels that are not ignored, TotalWeight. Without
+  // `use_softmax` Logits are probabilities.
+  ops.Define(
+      "cross_entropy_loss(Logits, Label, Weight?; soft_label: bool = false, "
+      "ignore_index: int = -100, axis: int = -1, use_softmax: bool = true, "
+      "reduction: string = 'mean') -> Loss, Softmax!, TotalWeight!",
+      CrossEntropyShape,
+      "Logits, Label, Weight, Softmax, TotalWeight, Loss' -> Logits'");
+  ops.Define(
+      "softmax_with_cross_entropy(Logits, Label; soft_label: bool = false, "
+      "ignore_index: int = -100, numeric_stable_mode: bool = true, "
+      "axis: int = -1) -> Softmax!, Loss",
+      SoftmaxWithCrossEntropyShape, "Logits, Label, Softmax, Loss' -> Logits'");
+  ops.Define(
+      "nll_loss(X, Label, Weight?; ignore_index: int = -100, "
+      "reduction: string = 'mean') -> Out, Total_weight!",
+      NllLossShape, "X, Label, Weight, Total_weight, Out' -> X'");
+
+  for (const char* name : {"mse_loss", "l1_loss"}) {
+    ops.Define(
+        std::string(name) + "(Input, Label; reduction: string = 'mean') -> Out",
+        PairLoss("Input", "Label"), "Input, Label, Out' -> Input', Label'");
+  }
+  ops.Define(
+      "smooth_l1(Input, Label; delta: float = 1.0, "
+      "reduction: string = 'mean') -> Out",
+      PairLoss("Input", "Label"), "Input, Label, Out' -> Input', Label'");
+  ops.Define("kldiv_loss(X, Target; reduction: string = 'mean') -> Loss",
+             PairLoss("X", "Target"), "X, Target, Loss' -> X', Target'");
+
+  ops.Define("log_loss(Predicted, Labels; epsilon: float = 1e-4) -> Loss",
+             SameShapes("Predicted", "Labels"),
+             "Predicted, Labels, Loss' -> Predicted', Labels'");
+  ops.Define("bce_loss(X, Label) -> Out", SameShapes("X", "Label"),
+             "X, Label, Out' -> X', Label'");
+  ops.Define("sigmoid_cross_entropy_with_logits(X, Label) -> Out",
+             SameShapes("X", "Label"), "X, Label, Out' -> X', Label'");
+
+  // Logits [time, batch, classes] are not yet normalised; LogProbs are.
+  ops.Define(
+      "warpctc(Logits, Label, LogitsLength, LabelLength; blank: int = 0) -> "
+      "Loss, LogProbs!, NegLogLikelihood!, Alpha!",
+      CtcShape,
+      "Label, LogitsLength, LabelLength, LogProbs, NegLogLikelihood, Alpha, "
+      "Loss' -> Logits'");
+}
+
+}  // namespace fleet::program

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <string>
+
+#include "fleet/program/define_ops.h"
+#include "fleet/program/shape_rules.h"
+#include "fleet/program/window.h"
+
+namespace fleet::program {
+namespace {
+
+using Types = Result<std::vector<TensorType>>;
+
+// ---- activations
+// -------------------------------------------------------------
+
+// As X, which must have the dimension that `axis` names.
+Types SoftmaxShape(const OpTypes& t) {
+  const TensorType& x = t.in("X");
+  ASSIGN_OR_RETURN(
+      [[maybe_unused]] int64_t axis,
+      NormalizeAxis(t.attr<int64_t>("axis"), x.dims.size(), "axis"));
+  if (!IsFloating(x.dtype)) {
+    return InvalidArgument("x must be floating point, not ", Name(x.dtype));
+  }
+  return std::vector<TensorType>{x};
+}
+
+Types PreluShape(const OpTypes& t) {
+  const Dims& x = t.in("X").dims;
+  int64_t n = NumElements(t.in("Alpha").dims);
+  size_t channel = ChannelsLast(t.attr<std::string>("data_format"))
+                       ? std::max<size_t>(x.size(), 1) - 1
+                       : 1;
+  bool per_channel = x.size() > 1 && n == x[channel];
+  if (n > 1 && !per_channel && n != NumElements(x)) {
+    return InvalidArgument("weight has ", n,
+                           " elements; it must have 1, or one per channel of ",
+                           ToString(x));
+  }
+  return std::vector<TensorType>{t.in("X")};
+}
+
+Types MaxoutShape(const OpTypes& t) {
+  TensorType out = t.in("X");
+  ASSIGN_OR_RETURN(int64_t axis, NormalizeAxis(t.attr<int64_t>("axis"),
+                                               out.dims.size(), "axis"));
+  int64_t groups = t.attr<int64_t>("groups");
+  if (groups < 1 || (out.dims[axis] >= 0 && out.dims[axis] % groups != 0)) {
+    return InvalidArgument("groups is ", groups, " but must divide the ",
+                           out.dims[axis], " channels");
+  }
+  if (out.dims[axis] >= 0) out.dims[axis] /= groups;
+  return std::vector<TensorType>{out};
+}
+
+void DefineActivations(OpRegistry& ops) {
+  for (const char* name : {"softmax", "log_softmax"}) {
+    ops.Define(std::string(name) + "(X; axis: int = -1) -> Out", SoftmaxShape,
+               "Out, Out' -> X'");
+  }
+  for (const char* schema :
+       {"gelu(X; approximate: bool = false) -> Out",
+        "leaky_relu(X; alpha: float = 0.01) -> Out",
+        "elu(X; alpha: float = 1.0) -> Out",
+        "celu(X; alpha: float = 1.0) -> Out",
+        "selu(X; scale: float = 1.0507009873554805, "
+        "alpha: float = 1.6732632423543772) -> Out",
+        "relu6(X) -> Out", "hard_swish(X) -> Out",
+        "hard_sigmoid(X; slope: float = 0.16666667, offset: float = 0.5) -> "
+        "Out",
+        "brelu(X; t_min: float = -1.0, t_max: float = 1.0) -> Out",
+        "hard_shrink(X; threshold: float = 0.5) -> Out",
+        "softshrink(X; lambda: float = 0.5) -> Out",
+        "softplus(X; beta: float = 1.0, threshold: float = 20.0) -> Out",
+        "swish(X; beta: float = 1.0) -> Out",
+        "thresholded_relu(X; threshold: float = 1.0) -> Out"}) {
+    ops.Define(schema, SameAs("X"), "X, Out' -> X'");
+  }
+  ops.Define("prelu(X, Alpha; data_format: string = 'NCHW') -> Out", PreluShape,
+             "X, Alpha, Out' -> X', Alpha'");
+  ops.Define("maxout(X; groups: int, axis: int = 1) -> Out", MaxoutShape,
+             "X, Out, Out' -> X'");
+}
+
+// ---- norms
+// -------------------------------------------------------------------
+
+int64_t ChannelDim(const Dims& x, const std::string& data_format) {
+  if (x.size() < 2) return static_cast<int64_t>(x.size()) - 1;
+  return ChannelsLast(data_format) ? static_cast<int64_t>(x.size()) - 1 : 1;
+}
+
+Status CheckPerChannel(const OpTypes& t, const char* slot, int64_t channels) {
+  if (!t.has(slot)) return OkStatus();
+  int64_t n = NumElements(t.in(slot).dims);
+  if (n == channels || n < 0 || channels < 0) return OkStatus();
+  return InvalidArgument(slot, " has ", n, " elements but the input has ",
+                         channels, " channels");
+}
+
+Types BatchNormShape(const OpTypes& t) {
+  const TensorType& x = t.in("X");
+  if (x.dims.size() < 2) {
+    return InvalidArgument(
+        "the input needs a batch and a channel dimension, "
+        "but has shape ",
+        ToString(x.dims));
+  }
+  int64_t channels =
+      x.dims[ChannelDim(x.dims, t.attr<std::string>("data_layout"))];
+  for (const char* slot : {"Mean", "Variance", "Scale", "Bias"}) {
+    RETURN_IF_ERROR(CheckPerChannel(t, slot, channels));
+  }
+  TensorType saved{t.in("Mean").dtype, {channels}};
+  return std::vector<TensorType>{x, saved, saved};
+}
+
+Types LayerNormShape(const OpTypes& t) {
+  const TensorType& x = t.in("X");
+  int64_t axis = t.attr<int64_t>("begin_norm_axis");
+  if (axis < 0 || axis >= static_cast<int64_t>(x.dims.size())) {
+    return InvalidArgument("begin_norm_axis is ", axis, " but X has ",
+                           x.dims.size(), " dimensions");
+  }
+  Dims outer(x.dims.begin(), x.dims.begin() + axis);
+  Dims inner(x.dims.begin() + axis, x.dims.end());
+  for (const char* slot : {"Scale", "Bias"}) {
+    if (t.has(slot) && NumElements(t.in(slot).dims) != NumElements(inner)) {
+      return InvalidArgument(slot, " ", ToString(t.in(slot).dims),
+                             " must have as many elements as the normalized "
+                             "shape ",
+                             ToString(inner));
+    }
+  }
+  TensorType saved{x.dtype, {NumElements(outer)}};
+  return std::vector<TensorType>{x, saved, saved};
+}
+
+Types GroupNormShape(const OpTypes& t) {
+  const TensorType& x = t.in("X");
+  if (x.dims.size() < 2) {
+    return InvalidArgument(
+        "the input needs a batch and a channel dimension, "
+        "but has shape ",
+        ToString(x.dims));
+  }
+  int64_t channels =
+      x.dims[ChannelDim(x.dims, t.attr<std::string>("data_layout"))];
+  int64_t groups = t.attr<int64_t>("groups");
+  if (groups == 0) groups = channels;
+  if (groups < 1 || channels % groups != 0) {
+    return InvalidArgument("groups is ", groups, " but must divide the ",
+                           channels, " channels");
+  }
+  RETURN_IF_ERROR(CheckPerChannel(t, "Scale", channels));
+  RETURN_IF_ERROR(CheckPerChannel(t, "Bias", channels));
+  TensorType saved{x.dtype, {x.dims[0], groups}};
+  return std::vector<TensorType>{x, saved, saved};
+}
+
+void DefineNorms(OpRegistry& ops) {
+  // In training Mean and Variance, the running statistics, are changed in
+  // place: running = momentum * running + (1 - momentum) * batch. SavedMean and
+  // SavedVariance are what the gradient needs: the batch's mean and inverse
+  // deviation, or in tests the running mean and variance as they were.
+  ops.Define(
+      "batch_norm(X, Mean, Variance, Scale?, Bias?; momentum: float = 0.9, "
+      "epsilon: float = 1e-05, is_test: bool = false, "
+      "use_global_stats: bool = false, data_layout: string = 'NCHW') -> "
+      "Y, SavedMean!, SavedVariance!",
+      BatchNormShape,
+      "X, Scale, SavedMean, SavedVariance, Y' -> X', Scale', Bias'");
+  ops.Define(
+      "layer_norm(X, Scale?, Bias?; begin_norm_axis: int = 1, "
+      "epsilon: float = 1e-05) -> Y, Mean!, Variance!",
+      LayerNormShape,
+      "X, Scale, Bias, Mean, Variance, Y' -> X', Scale', Bias'");
+  // `groups` 0: one group per channel, which is instance_norm.
+  ops.Define(
+      "group_norm(X, Scale?, Bias?; groups: int = 0, epsilon: float = 1e-05, "
+      "data_layout: string = 'NCHW') -> Y, Mean!, Variance!",
+      GroupNormShape, "X, Scale, Mean, Variance, Y' -> X', Scale', Bias'");
+}
+
+// ---- embedding, dropout
+// ------------------------------------------------------
+
+Types EmbeddingShape(const OpTypes& t) {
+  const Dims& w = t.in("W").dims;
+  const TensorType& ids = t.in("Ids");
+  if (w.size() != 2) {
+    return InvalidArgument("weight must have two dimensions, not ",
+                           ToString(w));
+  }
+  if (ids.dtype != DType::kInt64 && ids.dtype != DType::kInt32) {
+    return InvalidArgument("ids must be int64 or int32, not ", Name(ids.dtype));
+  }
+  Dims dims = ids.dims;
+  dims.push_back(w[1]);
+  return std::vector<TensorType>{{t.in("W").dtype, dims}};
+}
+
+Types OneHotShape(const OpTypes& t) {
+  const TensorType& x = t.in("X");
+  int64_t depth = t.attr<int64_t>("depth");
+  if (depth < 1) return InvalidArgument("num_classes is ", depth);
+  if (x.dtype != DType::kInt64 && x.dtype != DType::kInt32) {
+    return InvalidArgument("x must be int64 or int32, not ", Name(x.dtype));
+  }
+  Dims dims = x.dims;
+  dims.push_back(depth);
+  return std::vector<TensorType>{{DType::kFloat32, dims}};
+}
+
+Types DropoutShape(const OpTypes& t) {
+  const TensorType& x = t.in("X");
+  double p = t.attr<double>("dropout_prob");
+  if (!(p >= 0 && p <= 1)) {
+    return InvalidArgument("p is ", p, " but must lie in [0, 1]");
+  }
+  const std::string& mode = t.attr<std::string>("dropout_implementation");
+  if (mode != "upscale_in_train" && mode != "downscale_in_infer") {
+    return InvalidArgument(
+        "mode must be 'upscale_in_train' or "
+        "'downscale_in_infer', not '",
+        mode, "'");
+  }
+  Dims mask = x.dims;
+  const auto& axes = t.attr<std::vector<int64_t>>("axis");
+  if (!axes.empty()) mask.assign(x.dims.size(), 1);
+  for (int64_t axis : axes) {
+    ASSIGN_OR_RETURN(int64_t i, NormalizeAxis(axis, x.dims.size(), "axis"));
+    mask[i] = x.dims[i];
+  }
+  return std::vector<TensorType>{x, {x.dtype, mask}};
+}
+
+void DefineLookups(OpRegistry& ops) {
+  // `padding_idx` -1: none. With `is_sparse` the gradient of W is a sparse
+  // tensor of the rows that Ids names, duplicates not merged.
+  ops.Define(
+      "lookup_table_v2(W, Ids; padding_idx: int = -1, is_sparse: bool = false) "
+      "-> Out",
+      EmbeddingShape, "W, Ids, Out' -> W'");
+  ops.Define("one_hot_v2(X; depth: int) -> Out!", OneHotShape);
+  // Mask holds what X was multiplied by; empty in tests. With `axis` one number
+  // is drawn for all elements along the axes that are not named.
+  ops.Define(
+      "dropout(X; dropout_prob: float = 0.5, is_test: bool = false, "
+      "dropout_implementation: string = 'upscale_in_train', axis: ints = []) "
+      "-> Out, Mask!",
+      DropoutShape, "Mask, Out' -> X'");
+}
+
+}  // namespace
+
+void DefineNnOps(OpRegistry& ops) {
+  DefineActivations(ops);
+  DefineNorms(ops);
+  DefineLookups(ops);
+}
+
+}  // namespace fleet::program
