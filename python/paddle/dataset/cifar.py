@@ -5,8 +5,8 @@ import tarfile
 
 import numpy as np
 
+from ..framework import pickle_reader
 from .common import download
-from .plain_pickle import load_plain
 
 URL_PREFIX = "https://dataset.bj.bcebos.com/cifar/"
 CIFAR10_URL = URL_PREFIX + "cifar-10-python.tar.gz"
@@ -53,8 +53,16 @@ def _batches(path, part):
         if not members:
             raise ValueError(f"{path}: has no file named {part}")
         for member in members:
-            batch = load_plain(archive.extractfile(member))
-            labels = batch.get(b"labels", batch.get(b"fine_labels"))
-            if labels is None:
-                raise ValueError(f"{path}: {member.name} has no labels")
-            yield batch[b"data"], labels
+            batch = _read(archive.extractfile(member), f"{path}: {member.name}")
+            labels = batch.get("labels", batch.get("fine_labels"))
+            if labels is None or "data" not in batch:
+                raise ValueError(f"{path}: {member.name} has no images and labels")
+            yield batch["data"], labels
+
+
+def _read(file, name):
+    batch = pickle_reader.read_file(file, name)
+    if not isinstance(batch, dict):
+        raise ValueError(f"{name} holds no dict")
+    # Python 2 and 3 wrote the keys in their own ways.
+    return {k.decode() if isinstance(k, bytes) else k: v for k, v in batch.items()}

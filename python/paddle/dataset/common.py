@@ -4,8 +4,9 @@
 import glob
 import hashlib
 import os
+import pickle
 
-from .plain_pickle import dump_samples, load_samples
+from ..framework import pickle_reader
 
 DATA_HOME = os.path.join(os.path.expanduser("~"), ".cache", "paddle", "dataset")
 
@@ -45,7 +46,7 @@ def split(reader, line_count, suffix="%05d.pickle", dumper=None):
         raise TypeError("split: reader must be a function that returns samples")
     if "%" not in suffix:
         raise ValueError(f"split: suffix needs a place for a number: {suffix!r}")
-    dumper = dumper or dump_samples
+    dumper = dumper or _dump
     samples, number = [], 0
 
     def write():
@@ -67,7 +68,7 @@ def cluster_files_reader(files_pattern, trainer_count, trainer_id, loader=None):
     `loader(file)` returns the samples of an open file; the default admits
     arrays and plain Python values only.
     """
-    loader = loader or load_samples
+    loader = loader or _load
 
     def read():
         paths = sorted(glob.glob(files_pattern))
@@ -76,3 +77,12 @@ def cluster_files_reader(files_pattern, trainer_count, trainer_id, loader=None):
                 yield from loader(file)
 
     return read
+
+
+def _dump(samples, file):
+    # Protocol 4 is read by all versions of Python 3 and by our own reader.
+    pickle.dump(samples, file, protocol=4)
+
+
+def _load(file):
+    return pickle_reader.read_file(file, file.name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the pickles that Paddle 2.x saves, and nothing else.
+"""Reads the pickles that Paddle 2.x saves and datasets come in, and nothing else.
 
 A pickle is a program for a small stack machine, and with Python's own machine it can
 call any function of the process. This one knows the data opcodes of protocols 2 to
@@ -427,6 +427,10 @@ class _Converter:
             return tuple([self.convert(item, depth) for item in value])
         if kind in (dict, collections.OrderedDict):
             return kind((key, self.convert(item, depth)) for key, item in value.items())
+        if kind is _Name:
+            raise ValueError(
+                "it has a function; only tensors, arrays and plain containers are read"
+            )
         raise DataLossError("it ends in the middle of a value")
 
 
@@ -444,3 +448,16 @@ def read(data):
     """
     machine = _Machine(data)
     return machine.run(), machine.position
+
+
+def read_file(file, name):
+    """The arrays and plain values pickled in an open file; strings of Python 2 are
+    read as latin1. `name` is what errors call the file. DataLossError and ValueError
+    as in read()."""
+    try:
+        value, _ = read(file.read())
+        return convert(value, lambda tensor: tensor.array, lambda array: array)
+    except DataLossError as error:
+        raise DataLossError(f"{name}: damaged: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None

@@ -71,8 +71,8 @@ class Cifar10(Dataset):
             for member in archive:
                 part = member.name.rsplit("/", 1)[-1]
                 if member.isfile() and self.PARTS[self.mode] in part:
-                    data = archive.extractfile(member).read()
-                    batch, _ = pickle_reader.read(data)
+                    file = archive.extractfile(member)
+                    batch = pickle_reader.read_file(file, part)
                     pixels, classes = self._check(batch, part)
                     images.append(pixels)
                     labels.append(classes)
