@@ -46,7 +46,8 @@ Types LikeX(const OpTypes& t) {
 
 Types RangeShape(const OpTypes& t) {
   DType dtype = DTypeOr(t, DType::kInt64);
-  if (t.has("Start") || t.has("End") || t.has("Step")) return One(dtype, {-1});
+  if (t.has("StartTensor") || t.has("EndTensor") || t.has("StepTensor"))
+    return One(dtype, {-1});
   double start = t.attr<double>("start"), end = t.attr<double>("end");
   double step = t.attr<double>("step");
   if (step == 0) return InvalidArgument("step is 0");
@@ -56,7 +57,7 @@ Types RangeShape(const OpTypes& t) {
 
 Types LinspaceShape(const OpTypes& t) {
   DType dtype = DTypeOr(t, DType::kFloat32);
-  if (t.has("Num")) return One(dtype, {-1});
+  if (t.has("NumTensor")) return One(dtype, {-1});
   int64_t num = t.attr<int64_t>("num");
   if (num < 1) return InvalidArgument("num is ", num, ", but must be positive");
   return One(dtype, {num});
@@ -126,11 +127,13 @@ void DefineConstants(OpRegistry& ops) {
       NewShape);
   ops.Define("empty_like(X; dtype: dtype = none) -> Out!", LikeX);
   ops.Define(
-      "range(Start?, End?, Step?; start: float = 0.0, end: float = 0.0, "
+      "range(StartTensor?, EndTensor?, StepTensor?; start: float = 0.0, end: "
+      "float = 0.0, "
       "step: float = 1.0, dtype: dtype = none) -> Out!",
       RangeShape);
   ops.Define(
-      "linspace(Start?, Stop?, Num?; start: float = 0.0, stop: float = 1.0, "
+      "linspace(StartTensor?, StopTensor?, NumTensor?; start: float = 0.0, "
+      "stop: float = 1.0, "
       "num: int = 100, dtype: dtype = none) -> Out!",
       LinspaceShape);
   ops.Define(

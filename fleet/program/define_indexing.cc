@@ -84,8 +84,8 @@ Types CropShape(const OpTypes& t) {
   const TensorType& x = t.in("X");
   Dims dims = t.attr<Ints>("shape");
   Ints offsets = t.attr<Ints>("offsets");
-  if (t.has("Shape") || t.has("Offsets")) {
-    return One(x.dtype, t.has("Shape") ? Dims(x.dims.size(), -1) : dims);
+  if (t.has("ShapeTensor") || t.has("OffsetsTensor")) {
+    return One(x.dtype, t.has("ShapeTensor") ? Dims(x.dims.size(), -1) : dims);
   }
   offsets.resize(std::max(offsets.size(), x.dims.size()), 0);
   if (dims.size() != x.dims.size() || offsets.size() != x.dims.size()) {
@@ -115,9 +115,9 @@ void DefineSlicing(OpRegistry& ops) {
       "strides: ints) -> Out",
       StridedSliceShape, "Input, Out' -> Input'");
   ops.Define(
-      "crop_tensor(X, Shape?, Offsets?; shape: ints = [], "
+      "crop_tensor(X, ShapeTensor?, OffsetsTensor?; shape: ints = [], "
       "offsets: ints = []) -> Out",
-      CropShape, "X, Shape, Offsets, Out' -> X'");
+      CropShape, "X, ShapeTensor, OffsetsTensor, Out' -> X'");
 }
 
 // ---- by tensors of indices

@@ -98,8 +98,8 @@ Result<Dims> ReshapeDims(const Dims& x, const Ints& shape) {
 
 Types ReshapeShape(const OpTypes& t) {
   const TensorType& x = t.in("X");
-  if (t.has("Shape")) {
-    Dims dims = DimsFromTensor(t, "Shape", "shape");
+  if (t.has("ShapeTensor")) {
+    Dims dims = DimsFromTensor(t, "ShapeTensor", "shape");
     for (size_t i = 0; i < dims.size() && i < x.dims.size(); ++i) {
       if (dims[i] == 0) dims[i] = x.dims[i];
     }
@@ -155,7 +155,7 @@ Types UnsqueezeShape(const OpTypes& t) {
 
 void DefineReshaping(OpRegistry& ops) {
   ops.Define("transpose2(X; axis: ints) -> Out", TransposeShape, "Out' -> X'");
-  ops.Define("reshape2(X, Shape?; shape: ints = []) -> Out", ReshapeShape,
+  ops.Define("reshape2(X, ShapeTensor?; shape: ints = []) -> Out", ReshapeShape,
              "X, Out' -> X'");
   ops.Define(
       "flatten_contiguous_range(X; start_axis: int = 1, stop_axis: int = -1) "
@@ -328,8 +328,8 @@ Result<Dims> ExpandDims(const Dims& x, const Dims& shape) {
 
 Types ExpandShape(const OpTypes& t) {
   const TensorType& x = t.in("X");
-  if (t.has("Shape")) {
-    return One(x.dtype, DimsFromTensor(t, "Shape", "shape"));
+  if (t.has("ShapeTensor")) {
+    return One(x.dtype, DimsFromTensor(t, "ShapeTensor", "shape"));
   }
   ASSIGN_OR_RETURN(Dims dims, ExpandDims(x.dims, t.attr<Ints>("shape")));
   return One(x.dtype, dims);
@@ -412,7 +412,7 @@ ShapeRule AxesOfX(std::string attr) {
 }
 
 void DefineCopying(OpRegistry& ops) {
-  ops.Define("expand_v2(X, Shape?; shape: ints = []) -> Out", ExpandShape,
+  ops.Define("expand_v2(X, ShapeTensor?; shape: ints = []) -> Out", ExpandShape,
              "X, Out' -> X'");
   ops.Define("expand_as_v2(X, Y) -> Out", ExpandAsShape, "X, Out' -> X'");
   ops.Define("tile(X, RepeatTimes?; repeat_times: ints = []) -> Out", TileShape,

@@ -17,8 +17,9 @@ Types TopkShape(const OpTypes& t) {
   ASSIGN_OR_RETURN(int64_t axis, NormalizeAxis(t.attr<int64_t>("axis"),
                                                x.dims.size(), "axis"));
   if (x.dims.empty()) return InvalidArgument("x has no dimensions");
-  int64_t k = t.has("K") ? -1 : t.attr<int64_t>("k");
-  if (!t.has("K") && (k < 1 || (x.dims[axis] != -1 && k > x.dims[axis]))) {
+  int64_t k = t.has("KTensor") ? -1 : t.attr<int64_t>("k");
+  if (!t.has("KTensor") &&
+      (k < 1 || (x.dims[axis] != -1 && k > x.dims[axis]))) {
     return InvalidArgument("k is ", k, " but dimension ", axis, " of x has ",
                            x.dims[axis], " elements");
   }
@@ -122,7 +123,7 @@ Types UniqueShape(const OpTypes& t) {
 
 void DefineSearchOps(OpRegistry& ops) {
   ops.Define(
-      "top_k_v2(X, K?; k: int = 1, axis: int = -1, largest: bool = true, "
+      "top_k_v2(X, KTensor?; k: int = 1, axis: int = -1, largest: bool = true, "
       "sorted: bool = true) -> Out, Indices!",
       TopkShape, "X, Indices, Out' -> X'");
   ops.Define(

@@ -10,7 +10,6 @@ from .._core import DType, Tensor
 from ..framework.dtype import convert
 from ..framework.place import device_of
 from . import shape_argument
-from .operand import to_operand
 
 __all__ = [
     "arange",

@@ -4,7 +4,7 @@
 import builtins
 
 from .. import _core, _ops
-from .._core import DType, Tensor
+from .._core import Tensor
 from ..framework.dtype import convert
 from . import shape_argument
 from .operand import to_operand

@@ -49,4 +49,4 @@ def _as_row(item):
         return _ops.fill_constant(
             shape=[1], str_value=str(operator.index(item)), dtype=DType.int64
         )
-    return _ops.cast(_ops.reshape2(item, shape=[1]), item.dtype, DType.int64)
+    return _ops.cast(_ops.reshape2(item, None, [1]), item.dtype, DType.int64)
