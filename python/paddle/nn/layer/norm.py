@@ -3,7 +3,8 @@
 
 import math
 
-from ... import _ops
+import paddle
+
 from ...framework.param_attr import ParamAttr
 from .. import functional as F
 from ..initializer import Constant, Normal
@@ -515,18 +516,15 @@ class SpectralNorm(Layer):
 def spectral_normalize(weight, u, v, dim, power_iters, eps):
     """`weight` over its largest singular value; u and v are moved on in place."""
     order = [dim] + [i for i in range(len(weight.shape)) if i != dim]
-    matrix = weight if dim == 0 else _ops.transpose2(weight, axis=order)
-    matrix = _ops.reshape2(matrix, shape=[weight.shape[dim], -1])
+    matrix = paddle.reshape(paddle.transpose(weight, order), [weight.shape[dim], -1])
     fixed = matrix.detach()
     for _ in range(power_iters):
-        v.set_value(_unit(_ops.matmul_v2(fixed, u, trans_x=True), eps))
-        u.set_value(_unit(_ops.matmul_v2(fixed, v), eps))
+        v.set_value(_unit(paddle.matmul(fixed, u, transpose_x=True), eps))
+        u.set_value(_unit(paddle.matmul(fixed, v), eps))
     # Copies: the graph must not see what later calls do to u and v.
-    left, right = _ops.assign(u), _ops.assign(v)
-    product = _ops.elementwise_mul(_ops.matmul_v2(matrix, right), left)
-    return _ops.elementwise_div(weight, _ops.reduce_sum(product))
+    left, right = u.detach().clone(), v.detach().clone()
+    return weight / paddle.sum(paddle.matmul(matrix, right) * left)
 
 
 def _unit(vector, eps):
-    length = _ops.sqrt(_ops.reduce_sum(_ops.square(vector)))
-    return _ops.elementwise_div(vector, _ops.scale(length, bias=eps))
+    return vector / (paddle.sqrt(paddle.sum(paddle.square(vector))) + eps)

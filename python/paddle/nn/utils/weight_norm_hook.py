@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A weight as length times direction, each trained on its own."""
 
-from ... import _ops
+import paddle
+
 from ...autograd import no_grad
 from ...framework.parameter import Parameter
 
@@ -12,18 +13,18 @@ def _length(v, dim):
     """The norm of each slice along `dim` with the other dimensions kept as ones, or
     of all of v for -1."""
     if dim == -1:
-        total = _ops.reduce_sum(_ops.square(v))
+        total = paddle.sum(paddle.square(v))
     else:
         others = [i for i in range(len(v.shape)) if i != dim]
-        total = _ops.reduce_sum(_ops.square(v), dim=others, keep_dim=True)
-    return _ops.sqrt(total)
+        total = paddle.sum(paddle.square(v), axis=others, keepdim=True)
+    return paddle.sqrt(total)
 
 
 def _combine(g, v, dim):
     length = _length(v, dim)
     if dim != -1:
-        g = _ops.reshape2(g, shape=[-1 if i == dim else 1 for i in range(len(v.shape))])
-    return _ops.elementwise_mul(v, _ops.elementwise_div(g, length))
+        g = paddle.reshape(g, [-1 if i == dim else 1 for i in range(len(v.shape))])
+    return v * (g / length)
 
 
 class _WeightNorm:
@@ -57,8 +58,8 @@ def weight_norm(layer, name="weight", dim=0):
     elif not -1 <= dim < rank:
         raise ValueError(f"weight_norm: dim {dim} is no dimension of {weight.shape}")
     with no_grad():
-        g = _ops.reshape2(_length(weight, dim), shape=[-1])
-        v = _ops.assign(weight)
+        g = paddle.reshape(_length(weight, dim), [-1])
+        v = weight.detach().clone()
     delattr(layer, name)
     layer.add_parameter(name + "_g", Parameter(g, weight.name + "_g"))
     layer.add_parameter(name + "_v", Parameter(v, weight.name + "_v"))
