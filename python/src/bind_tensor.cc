@@ -4,6 +4,7 @@
 #include <optional>
 
 #include <ATen/Context.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -118,7 +119,9 @@ const at::Tensor* AsTensor(nb::handle object) {
 void PrepareInPlace(Tensor& tensor) {
   bool fixed = tensor.persistable ||
                (tensor.value.is_leaf() && tensor.value.requires_grad());
-  if (!fixed && tensor.value.storage().use_count() > 1) {
+  bool shared = tensor.value.storage().use_count() > 1 ||
+                at::has_internal_overlap(tensor.value) == at::MemOverlap::Yes;
+  if (!fixed && shared) {
     tensor.value = tensor.value.clone();
   }
 }
