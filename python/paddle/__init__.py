@@ -30,6 +30,8 @@ from .framework.dtype import (
 )
 from .framework.io import DataLossError, load, save
 from .framework.mode import disable_static, enable_static, in_dynamic_mode
+from .framework.param_attr import ParamAttr
+from .framework.parameter import create_parameter
 from .framework.place import (
     CPUPlace,
     CUDAPinnedPlace,
@@ -198,7 +200,18 @@ from .tensor.search import (
 from .tensor.to_string import set_printoptions
 
 # Loaded when first asked for, to keep `import paddle` fast.
-_ON_FIRST_USE = {"dataset", "fluid", "io", "metric", "reader", "vision"}
+_ON_FIRST_USE = {
+    "dataset",
+    "fluid",
+    "io",
+    "metric",
+    "nn",
+    "optimizer",
+    "reader",
+    "regularizer",
+    "utils",
+    "vision",
+}
 
 
 def __getattr__(name):
