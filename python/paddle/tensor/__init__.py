@@ -1,24 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions on tensors, and the same as methods of Tensor."""
 
-import importlib
-import importlib.util
-
 from .._core import Tensor
-from . import attribute, math, methods
+from . import (
+    attribute,
+    inplace,
+    linalg,
+    logic,
+    manipulation,
+    math,
+    methods,
+    search,
+    stat,
+)
 from .attribute import *  # noqa: F403
+from .creation import *  # noqa: F403
+from .linalg import *  # noqa: F403
+from .logic import *  # noqa: F403
+from .manipulation import *  # noqa: F403
 from .math import *  # noqa: F403
 from .operators import OPERATORS
+from .random import *  # noqa: F403
+from .search import *  # noqa: F403
+from .stat import *  # noqa: F403
 from .to_string import set_printoptions
 
-_METHOD_MODULES = [math, attribute]
-for _name in ("manipulation", "search"):
-    if importlib.util.find_spec("." + _name, __name__):
-        _METHOD_MODULES.append(importlib.import_module("." + _name, __name__))
 
-for _module in _METHOD_MODULES:
-    for _name in _module.__all__:
-        setattr(Tensor, _name, getattr(_module, _name))
-for _name, _member in {**methods.MEMBERS, **OPERATORS}.items():
-    setattr(Tensor, _name, _member)
-Tensor.__hash__ = object.__hash__
+def _attach_methods():
+    for module in (math, logic, stat, linalg, attribute, manipulation, search, inplace):
+        for name in module.__all__:
+            setattr(Tensor, name, getattr(module, name))
+    for name in ("bernoulli", "diag", "diagflat", "multinomial", "tril", "triu"):
+        setattr(Tensor, name, globals()[name])
+    for name, member in {**methods.MEMBERS, **OPERATORS}.items():
+        setattr(Tensor, name, member)
+    # Python drops it where __eq__ is set.
+    Tensor.__hash__ = object.__hash__
+
+
+_attach_methods()

@@ -5,14 +5,14 @@ between devices, gradients, and Python's protocols."""
 import copy
 import weakref
 
-import numpy as np
-
 from .. import _core
 from .._core import DType, Tensor
 from ..autograd.backward_mode import backward as _backward
 from ..framework import dtype as _dtype
-from ..framework.place import device_of, place_of
+from ..framework.place import Place, device_of, place_of
 from .attribute import is_complex, is_floating_point
+from .creation import clone
+from .manipulation import cast, transpose
 from .to_string import tensor_to_string
 
 __all__ = ["MEMBERS", "TensorHook"]
@@ -31,7 +31,7 @@ def item(self, *args):
             )
         return self._item()
     if len(args) == 1 and not isinstance(args[0], (tuple, list)):
-        position = np.unravel_index(args[0], self.shape)
+        position = _unravel(args[0], self.shape)
     else:
         position = tuple(args[0]) if len(args) == 1 else args
     if len(position) != self.ndim:
@@ -39,6 +39,21 @@ def item(self, *args):
             f"item(): {len(position)} indices for a tensor of {self.ndim} dimensions"
         )
     return self[tuple(int(i) for i in position)]._item()
+
+
+def _unravel(index, shape):
+    """The position of element `index` counted through all of them."""
+    size = 1
+    for d in shape:
+        size *= d
+    if not -size <= index < size:
+        raise IndexError(f"item(): {index} is outside of a tensor of {size} elements")
+    index %= size
+    position = []
+    for d in reversed(shape):
+        index, rest = divmod(index, d)
+        position.append(rest)
+    return position[::-1]
 
 
 def tolist(self):
@@ -51,7 +66,7 @@ def _array(self, dtype=None, copy=None):
         if not self.place.is_cpu_place():
             raise ValueError("the tensor is not in host memory: a copy is needed")
         data = self._numpy_view()
-        if dtype is not None and data.dtype != np.dtype(dtype):
+        if dtype is not None and data.dtype != dtype:
             raise ValueError(f"{data.dtype} cannot become {dtype} without a copy")
         return data
     data = self.numpy()
@@ -100,16 +115,7 @@ def _contains(self, value):
 
 def astype(self, dtype):
     """A tensor of the same values with another element type."""
-    from .manipulation import cast
-
     return cast(self, dtype)
-
-
-def clone(self):
-    """A copy that gradients flow through."""
-    from .. import _ops
-
-    return _ops.scale(self)
 
 
 def _moved(self, device, blocking=True):
@@ -147,12 +153,12 @@ def to(self, *args, **kwargs):
             device, dtype = place_of(arg._device), arg.dtype
         elif isinstance(arg, bool):
             blocking = arg
-        elif isinstance(arg, DType) or isinstance(arg, (type, np.dtype)):
-            dtype = arg
-        elif isinstance(arg, str) and arg.split(":")[0] not in _DEVICES:
-            dtype = arg
-        elif arg is not None:
+        elif isinstance(arg, str) and arg.split(":")[0] in _DEVICES:
             device = arg
+        elif isinstance(arg, Place):
+            device = arg
+        elif arg is not None:
+            dtype = arg
     x = self if device is None else _moved(self, device_of(device), blocking)
     if dtype is None or _dtype.convert(dtype) is x.dtype:
         return x
@@ -305,8 +311,6 @@ def _set_trainable(self, on):
 
 
 def _transposed(self):
-    from .manipulation import transpose
-
     return transpose(self, list(range(self.ndim))[::-1])
 
 

@@ -104,21 +104,6 @@ def _positive(x):
     return x
 
 
-def _invert(x):
-    return _ops.logical_not(x) if x.dtype is DType.bool else _ops.bitwise_not(x)
-
-
-def _bitwise(logical, bitwise):
-    def operator(x, y):
-        other = to_operand(y, x.dtype)
-        if other is None:
-            return NotImplemented
-        both = x.dtype is DType.bool and other.dtype is DType.bool
-        return (logical if both else bitwise)(x, other)
-
-    return operator
-
-
 # There is no __iadd__ and kin: `x += y` gives the name x to a new tensor, as in
 # Paddle 2, and what others hold stays as it was. x.add_(y) changes x itself.
 OPERATORS = {
@@ -143,7 +128,13 @@ OPERATORS = {
     "__neg__": _negative,
     "__pos__": _positive,
     "__abs__": lambda x: _ops.abs(x),
-    "__invert__": _invert,
+    "__invert__": lambda x: _ops.bitwise_not(x),
+    "__and__": _forward(_ops.bitwise_and),
+    "__rand__": _backward(_ops.bitwise_and),
+    "__or__": _forward(_ops.bitwise_or),
+    "__ror__": _backward(_ops.bitwise_or),
+    "__xor__": _forward(_ops.bitwise_xor),
+    "__rxor__": _backward(_ops.bitwise_xor),
     "__eq__": _forward(_ops.equal),
     "__ne__": _forward(_ops.not_equal),
     "__lt__": _forward(_ops.less_than),

@@ -2,10 +2,10 @@
 """How tensors print."""
 
 import dataclasses
-
-import numpy as np
+import math
 
 from .._core import DType
+from .manipulation import cast
 
 __all__ = ["set_printoptions", "tensor_to_string"]
 
@@ -40,118 +40,94 @@ def set_printoptions(
         _options.sci_mode = sci_mode
 
 
-def _format_number(value, width, decimals, signed):
-    if value.dtype == np.bool_:
-        text = str(bool(value))
-    elif np.issubdtype(value.dtype, np.integer):
-        text = str(int(value))
-    elif np.issubdtype(value.dtype, np.complexfloating):
-        sign = "" if np.signbit(value.imag) else "+"
-        real = _format_number(value.real, 0, decimals, signed)
-        imaginary = _format_number(value.imag, 0, decimals, False)
-        text = f"({real}{sign}{imaginary}j)"
-    elif not np.isfinite(value):
-        text = str(float(value))
-    elif _options.sci_mode:
-        text = f"{float(value):.{_options.precision}e}"
-    elif decimals == 0:
-        text = f"{float(value):.0f}."
-    else:
-        text = f"{float(value):.{decimals}f}"
-    if signed and not text.startswith("-") and text != "nan":
-        text = " " + text
-    return text.rjust(width)
-
-
-def _is_whole(values):
-    """Whether every printed number is an integer, which then prints as `1.`."""
-    finite = values[np.isfinite(values)]
-    return bool((finite == np.trunc(finite)).all())
+def _format_number(value):
+    if not isinstance(value, float):
+        return str(value)
+    if math.isnan(value):
+        return "nan"
+    if _options.sci_mode:
+        return f"{value:.{_options.precision}e}"
+    if math.isinf(value) or value == math.floor(value):
+        return f"{value:.0f}."
+    return f"{value:.{_options.precision}f}"
 
 
 class _Style:
-    """What the numbers of one tensor have in common: sign column, digits, width."""
+    """What the numbers of one tensor have in common: their width, and whether a
+    column for the sign is needed. They stand to the left of their column."""
 
     def __init__(self, values):
-        values = values.ravel()
-        kind = values.dtype
-        self.signed = kind != np.bool_ and bool(np.signbit(values.real).any())
-        self.decimals = _options.precision
-        if np.issubdtype(kind, np.inexact) and _is_whole(values):
-            self.decimals = 0
-        self.width = 0
-        self.width = max((len(self(value)) for value in values), default=0)
+        self.width = max((len(_format_number(value)) for value in values), default=0)
+        self.signed = any(
+            not isinstance(value, complex) and value < 0 for value in values
+        )
 
     def __call__(self, value):
-        return _format_number(value, self.width, self.decimals, self.signed)
+        text = _format_number(value)
+        if self.signed and len(text) < self.width and not value < 0:
+            text = " " + text
+        return text.ljust(self.width)
 
 
-def _shown(values, summarise):
-    """The elements that will be printed."""
-    if not summarise:
-        return values
+def _summary(values):
+    """The elements at the ends of every dimension, of which alone is printed."""
     edge = _options.edgeitems
-    for axis in range(values.ndim):
-        size = values.shape[axis]
+    for axis, size in enumerate(values.shape):
         if size > 2 * edge:
             picks = [*range(edge), *range(size - edge, size)]
-            values = np.take(values, picks, axis=axis)
+            values = values.take(picks, axis=axis)
     return values
 
 
-def _with_gap(items, size, summarise):
-    """`items` with dots in the middle where elements are left out."""
-    edge = _options.edgeitems
-    if summarise and size > 2 * edge:
-        return [*items[:edge], None, *items[-edge:]]
-    return items
+def _with_dots(texts, full_size):
+    """`texts` with dots in the middle where elements were left out."""
+    if len(texts) < full_size:
+        texts.insert(_options.edgeitems, "...")
+    return texts
 
 
-def _format_row(values, summarise, indent, style):
-    parts = [style(value) for value in _shown(values, summarise)]
-    parts = _with_gap(parts, values.shape[0], summarise)
-    parts = ["..." if part is None else part for part in parts]
-    width = _options.linewidth - indent
-    per_line = max(1, width // (style.width + 2)) if style.width else 1
+def _format_row(values, full_size, indent, style):
+    parts = _with_dots([style(value) for value in values], full_size)
+    per_line = max(1, (_options.linewidth - indent) // max(1, style.width + 2))
     lines = [parts[i : i + per_line] for i in range(0, len(parts), per_line)]
-    text = (",\n" + " " * (indent + 1)).join(", ".join(line) for line in lines)
-    return "[" + text + "]"
+    separator = ",\n" + " " * (indent + 1)
+    return "[" + separator.join(", ".join(line) for line in lines) + "]"
 
 
-def _format_array(values, summarise, indent, style):
-    if values.ndim == 0:
-        return style(values[()])
-    if values.ndim == 1:
-        return _format_row(values, summarise, indent, style)
-    edge = _options.edgeitems
-    size = values.shape[0]
-    if summarise and size > 2 * edge:
-        rows = [*values[:edge], *values[-edge:]]
-    else:
-        rows = list(values)
-    texts = [_format_array(row, summarise, indent + 1, style) for row in rows]
-    texts = ["..." if t is None else t for t in _with_gap(texts, size, summarise)]
-    gap = "," + "\n" * (values.ndim - 1) + " " * (indent + 1)
-    return "[" + gap.join(texts) + "]"
+def _format_array(values, full_shape, indent, style):
+    """`values` are nested lists, `full_shape` what they were before _summary()."""
+    ndim = len(full_shape)
+    if ndim == 0:
+        return style(values)
+    if ndim == 1:
+        return _format_row(values, full_shape[0], indent, style)
+    texts = [_format_array(row, full_shape[1:], indent + 1, style) for row in values]
+    separator = "," + "\n" * (ndim - 1) + " " * (indent + 1)
+    return "[" + separator.join(_with_dots(texts, full_shape[0])) + "]"
 
 
 def _values(x):
-    """The elements as numbers that Python can format."""
-    data = x.detach()._numpy_view()
+    """The elements as an array of numbers that Python can format."""
+    x = x.detach()
     if x.dtype is DType.bfloat16:
-        data = (data.astype(np.uint32) << 16).view(np.float32)
-    return data
+        x = cast(x, DType.float32)
+    return x._numpy_view()
+
+
+def _data_to_string(x, indent):
+    data = _values(x)
+    if data.size == 0:
+        return "[]"
+    shown = _summary(data) if data.size > _options.threshold else data
+    style = _Style(shown.ravel().tolist())
+    return _format_array(shown.tolist(), data.shape, indent, style)
 
 
 def tensor_to_string(x, prefix="Tensor"):
     """`Tensor(shape=[2], dtype=float32, place=CPUPlace, stop_gradient=True, ...)`."""
-    head = (
+    indent = len(prefix) + 1
+    return (
         f"{prefix}(shape={x.shape}, dtype={x.dtype.name}, place={x.place}, "
         f"stop_gradient={x.stop_gradient},\n"
+        f"{' ' * indent}{_data_to_string(x, indent)})"
     )
-    indent = len(prefix) + 1
-    data = _values(x)
-    summarise = data.size > _options.threshold
-    style = _Style(_shown(data, summarise))
-    text = _format_array(data, summarise, indent, style)
-    return head + " " * indent + text + ")"

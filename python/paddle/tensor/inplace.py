@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions that change a tensor where it lies: `x.add_(y)`, `x.zero_()`.
+
+Outside of recording the memory stays and gets new values, which is what parameters
+need. When gradients are recorded, x becomes the result of the operation on what it was.
+"""
+
+from .. import _core, _ops
+from .._core import Tensor
+from . import math
+from .creation import full_like
+from .manipulation import cast
+from .random import normal, uniform
+
+__all__ = [
+    "add_",
+    "ceil_",
+    "clip_",
+    "divide_",
+    "exp_",
+    "exponential_",
+    "fill_",
+    "fill_diagonal_",
+    "floor_",
+    "lerp_",
+    "multiply_",
+    "neg_",
+    "normal_",
+    "pow_",
+    "reciprocal_",
+    "remainder_",
+    "round_",
+    "rsqrt_",
+    "scale_",
+    "sqrt_",
+    "subtract_",
+    "tanh_",
+    "uniform_",
+    "zero_",
+]
+
+
+def _become(function, x, result):
+    """Gives x the value `result`, and returns x."""
+    if result.shape != x.shape:
+        raise ValueError(
+            f"{function}(): the result has shape {result.shape}, but x has {x.shape} "
+            "and cannot grow in place"
+        )
+    if result.dtype is not x.dtype:
+        result = cast(result, x.dtype)
+    if _core.is_grad_enabled() and not (x.stop_gradient and result.stop_gradient):
+        if x.is_leaf and not x.stop_gradient:
+            raise ValueError(
+                f"{function}(): a leaf Tensor that asks for its gradient cannot be "
+                "changed in place; wrap the call in paddle.no_grad()"
+            )
+        x._assign_in_place(result)
+    else:
+        x[...] = result
+    return x
+
+
+def _in_place(function):
+    name = function.__name__ + "_"
+
+    def method(x, *args, **kwargs):
+        return _become(name, x, function(x, *args, **kwargs))
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"As {function.__name__}(), in place."
+    return method
+
+
+add_ = _in_place(math.add)
+subtract_ = _in_place(math.subtract)
+multiply_ = _in_place(math.multiply)
+divide_ = _in_place(math.divide)
+remainder_ = _in_place(math.remainder)
+pow_ = _in_place(math.pow)
+scale_ = _in_place(math.scale)
+clip_ = _in_place(math.clip)
+lerp_ = _in_place(math.lerp)
+exp_ = _in_place(math.exp)
+sqrt_ = _in_place(math.sqrt)
+rsqrt_ = _in_place(math.rsqrt)
+tanh_ = _in_place(math.tanh)
+floor_ = _in_place(math.floor)
+ceil_ = _in_place(math.ceil)
+round_ = _in_place(math.round)
+reciprocal_ = _in_place(math.reciprocal)
+neg_ = _in_place(math.neg)
+
+
+# ---- values that come from nowhere: the tensor has no history afterwards
+
+
+def _overwrite(function, x, values):
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{function}() takes a Tensor, but got {type(x).__name__}")
+    if x.is_leaf and not x.stop_gradient and _core.is_grad_enabled():
+        raise ValueError(
+            f"{function}(): a leaf Tensor that asks for its gradient cannot be changed "
+            "in place; wrap the call in paddle.no_grad()"
+        )
+    before = _core.is_grad_enabled()
+    _core.set_grad_enabled(False)
+    try:
+        x[...] = values
+    finally:
+        _core.set_grad_enabled(before)
+    return x
+
+
+def fill_(x, value):
+    """Sets all elements to `value`."""
+    return _overwrite("fill_", x, full_like(x, value))
+
+
+def zero_(x):
+    """Sets all elements to zero."""
+    return _overwrite("zero_", x, full_like(x, 0))
+
+
+def fill_diagonal_(x, value, offset=0, wrap=False, name=None):
+    """Sets the diagonal of a matrix to `value`; with `wrap`, it begins again below
+    the square part of a tall matrix."""
+    if x.ndim != 2:
+        raise ValueError(
+            f"fill_diagonal_(): x must be a matrix, but its shape is {x.shape}"
+        )
+    rows, columns = x.shape
+    places = []
+    for row in range(rows):
+        column = row + offset
+        if wrap and offset == 0:
+            column = row % (columns + 1)
+        if 0 <= column < columns:
+            places.append((row, column))
+    if not places:
+        return x
+    row, column = (list(part) for part in zip(*places))
+    x[row, column] = value
+    return x
+
+
+def uniform_(x, min=-1.0, max=1.0, seed=0, name=None):
+    """Draws all elements evenly from [min, max)."""
+    return _overwrite("uniform_", x, uniform(x.shape, x.dtype, min, max, seed))
+
+
+def normal_(x, mean=0.0, std=1.0, name=None):
+    """Draws all elements from a normal distribution."""
+    return _overwrite("normal_", x, cast(normal(mean, std, x.shape), x.dtype))
+
+
+def exponential_(x, lam=1.0, name=None):
+    """Draws all elements from an exponential distribution with rate `lam`."""
+    even = uniform(x.shape, x.dtype, 0.0, 1.0)
+    return _overwrite("exponential_", x, _ops.log1p(-even) * (-1.0 / lam))

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Linear algebra: products, norms, factorisations, equations."""
+
+import math as _math
+
+from .. import _ops
+from .._core import Tensor
+from .axis import axes_of
+from .manipulation import transpose
+
+__all__ = [
+    "addmm",
+    "bmm",
+    "cholesky",
+    "cross",
+    "det",
+    "dist",
+    "dot",
+    "eigh",
+    "inverse",
+    "kron",
+    "matmul",
+    "matrix_power",
+    "mm",
+    "mv",
+    "norm",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "svd",
+    "t",
+    "trace",
+    "triangular_solve",
+]
+
+
+# ---- products
+
+
+def matmul(x, y, transpose_x=False, transpose_y=False, name=None):
+    """The matrix product; vectors and stacks of matrices as in numpy."""
+    return _ops.matmul_v2(x, y, transpose_x, transpose_y)
+
+
+def mm(input, mat2, name=None):
+    """The matrix product."""
+    return _ops.matmul_v2(input, mat2)
+
+
+def _check_rank(function, argument, x, rank):
+    if not isinstance(x, Tensor):
+        raise TypeError(
+            f"{function}(): argument '{argument}' must be a Tensor, but got "
+            f"{type(x).__name__}"
+        )
+    if x.ndim != rank:
+        raise ValueError(
+            f"{function}(): {argument} must have {rank} dimensions, but its shape is "
+            f"{x.shape}"
+        )
+
+
+def bmm(x, y, name=None):
+    """The products of two stacks of matrices, [B, M, K] and [B, K, N]."""
+    _check_rank("bmm", "x", x, 3)
+    _check_rank("bmm", "y", y, 3)
+    if x.shape[0] != y.shape[0]:
+        raise ValueError(
+            f"bmm(): x has {x.shape[0]} matrices but y has {y.shape[0]} (shapes "
+            f"{x.shape} and {y.shape})"
+        )
+    return _ops.matmul_v2(x, y)
+
+
+def mv(x, vec, name=None):
+    """The product of a matrix and a vector."""
+    _check_rank("mv", "x", x, 2)
+    _check_rank("mv", "vec", vec, 1)
+    return _ops.matmul_v2(x, vec)
+
+
+def dot(x, y, name=None):
+    """The inner product of two vectors (shape [1]), or of each pair of rows."""
+    return _ops.dot(x, y)
+
+
+def addmm(input, x, y, beta=1.0, alpha=1.0, name=None):
+    """beta * input + alpha * (x @ y)."""
+    return _ops.addmm(input, x, y, alpha, beta)
+
+
+def cross(x, y, axis=None, name=None):
+    """The cross product along `axis`, or the first dimension that is 3."""
+    return _ops.cross(x, y, axis)
+
+
+def kron(x, y, name=None):
+    """The Kronecker product."""
+    return _ops.kron(x, y)
+
+
+def t(input, name=None):
+    """The transpose of a matrix; a vector stays as it is."""
+    if input.ndim > 2:
+        raise ValueError(
+            f"t(): at most two dimensions can be exchanged, but the shape is "
+            f"{input.shape}; use transpose() with an order"
+        )
+    return input if input.ndim < 2 else transpose(input, [1, 0])
+
+
+# ---- norms
+
+
+def _entrywise_norm(x, p, axes, keepdim):
+    """The p-norm of the elements over several axes."""
+    size = _ops.abs(x)
+    if p == _math.inf:
+        return _ops.reduce_max(size, axes, keepdim)
+    if p == -_math.inf:
+        return _ops.reduce_min(size, axes, keepdim)
+    total = _ops.reduce_sum(_ops.pow(size, p), axes, keepdim)
+    return _ops.pow(total, 1.0 / p)
+
+
+def norm(x, p="fro", axis=None, keepdim=False, name=None):
+    """The norm of order `p` ('fro' is 2) of all elements, of the vectors along an
+    axis, or of the matrices along two."""
+    if p != "fro" and (isinstance(p, bool) or not isinstance(p, (int, float))):
+        raise ValueError(f"norm(): p must be 'fro' or a number, but is {p!r}")
+    axes = axes_of("norm", axis)
+    if len(axes) > 2:
+        raise ValueError(f"norm(): axis must be None, one or two axes, not {axis}")
+    if len(axes) == 2:
+        if p == "fro" or p == 2:
+            return _ops.frobenius_norm(x, axes, keepdim)
+        if p == 0:
+            raise ValueError("norm(): p=0 takes one axis, not two")
+        return _entrywise_norm(x, float(p), axes, keepdim)
+    order = 2.0 if p == "fro" else float(p)
+    if axes:
+        return _ops.p_norm(x, order, axes[0], keepdim=keepdim)
+    return _ops.p_norm(x, order, keepdim=keepdim, asvector=True)
+
+
+def dist(x, y, p=2, name=None):
+    """The p-norm of x - y, as shape [1]."""
+    return _ops.dist(x, y, p)
+
+
+# ---- one matrix, or a stack of them
+
+
+def trace(x, offset=0, axis1=0, axis2=1, name=None):
+    """The sum along the diagonal of two axes."""
+    return _ops.trace(x, offset, axis1, axis2)
+
+
+def cholesky(x, upper=False, name=None):
+    """L with L @ L.T = x, or with `upper` U with U.T @ U = x."""
+    return _ops.cholesky(x, upper)
+
+
+def inverse(x, name=None):
+    """The inverse of a square matrix."""
+    return _ops.inverse(x)
+
+
+def det(x, name=None):
+    """The determinant."""
+    return _ops.determinant(x)
+
+
+def slogdet(x, name=None):
+    """The sign of the determinant and the logarithm of its absolute value."""
+    return _ops.slogdeterminant(x)
+
+
+def svd(x, full_matrices=False, name=None):
+    """(U, S, VH) with U @ diag(S) @ VH = x."""
+    return _ops.svd(x, full_matrices)
+
+
+def qr(x, mode="reduced", name=None):
+    """(Q, R) with Q @ R = x; mode 'r' gives R alone."""
+    if mode not in ("reduced", "complete", "r"):
+        raise ValueError(
+            f"qr(): mode must be 'reduced', 'complete' or 'r', but is {mode!r}"
+        )
+    q, r = _ops.qr(x, "reduced" if mode == "r" else mode)
+    return r if mode == "r" else (q, r)
+
+
+def eigh(x, UPLO="L", name=None):
+    """The eigenvalues, ascending, and the eigenvectors of a symmetric matrix, of which
+    the lower ('L') or the upper ('U') half is read."""
+    if UPLO not in ("L", "U"):
+        raise ValueError(f"eigh(): UPLO must be 'L' or 'U', but is {UPLO!r}")
+    return _ops.eigh(x, UPLO)
+
+
+def pinv(x, rcond=1e-15, hermitian=False, name=None):
+    """The pseudo-inverse; singular values below rcond times the largest count as 0."""
+    return _ops.pinv(x, rcond, hermitian)
+
+
+def matrix_power(x, n, name=None):
+    """x multiplied with itself; a negative `n` takes the inverse."""
+    return _ops.matrix_power(x, n)
+
+
+# ---- equations
+
+
+def solve(x, y, name=None):
+    """z with x @ z = y."""
+    return _ops.solve(x, y)
+
+
+def triangular_solve(x, y, upper=True, transpose=False, unitriangular=False, name=None):
+    """z with x @ z = y for a triangular x, or x.T with `transpose`."""
+    return _ops.triangular_solve(x, y, upper, transpose, unitriangular)
