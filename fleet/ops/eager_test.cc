@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/ops/eager.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones_like.h>
@@ -18,7 +19,7 @@ namespace {
 using at::Tensor;
 
 // Runs an op whose slots hold one tensor each, with default attributes.
-Result<Tensors> Run(const char* name, std::vector<Tensor> inputs) {
+Result<Tensors> Call(const char* name, std::vector<Tensor> inputs) {
   static const OpLibrary library;
   const Op* op = library.Find(name);
   std::vector<uint32_t> ends;
@@ -32,7 +33,7 @@ Tensor Leaf(at::IntArrayRef shape) {
 
 TEST(RunEager, GivesTheGradientsThatAutogradGives) {
   Tensor x = Leaf({4, 3}), w = Leaf({3, 5}), b = Leaf({5});
-  Tensor out = (*Run("tanh", {(*Run("fc", {x, w, b}))[0]}))[0];
+  Tensor out = (*Call("tanh", {(*Call("fc", {x, w, b}))[0]}))[0];
   Tensor dout = at::randn({4, 5});
   auto grads = torch::autograd::grad({out}, {x, w, b}, {dout});
   Tensor want = at::tanh(at::matmul(x, w) + b);
@@ -45,7 +46,7 @@ TEST(RunEager, GivesTheGradientsThatAutogradGives) {
 
 TEST(RunEager, DifferentiatesTwice) {
   Tensor x = Leaf({6});
-  Tensor out = (*Run("tanh", {x}))[0];
+  Tensor out = (*Call("tanh", {x}))[0];
   auto first = torch::autograd::grad({out}, {x}, {at::ones_like(out)},
                                      /*retain_graph=*/true,
                                      /*create_graph=*/true);
@@ -56,14 +57,14 @@ TEST(RunEager, DifferentiatesTwice) {
 
 TEST(RunEager, RecordsNothingWhenNobodyAsks) {
   Tensor x = at::randn({3});
-  EXPECT_FALSE((*Run("tanh", {x}))[0].requires_grad());
+  EXPECT_FALSE((*Call("tanh", {x}))[0].requires_grad());
   x.set_requires_grad(true);
   at::NoGradGuard guard;
-  EXPECT_FALSE((*Run("tanh", {x}))[0].requires_grad());
+  EXPECT_FALSE((*Call("tanh", {x}))[0].requires_grad());
 }
 
 TEST(RunEager, BackwardTwiceIsAnErrorThatSaysWhatToDo) {
-  Tensor out = at::sum((*Run("tanh", {Leaf({3})}))[0]);
+  Tensor out = at::sum((*Call("tanh", {Leaf({3})}))[0]);
   torch::autograd::backward({out}, {});
   try {
     torch::autograd::backward({out}, {});
@@ -75,7 +76,7 @@ TEST(RunEager, BackwardTwiceIsAnErrorThatSaysWhatToDo) {
 }
 
 TEST(RunEager, AnErrorNamesTheOpItsInputsAndTheReason) {
-  auto result = Run("matmul_v2", {at::randn({2, 3}), at::randn({4, 5})});
+  auto result = Call("matmul_v2", {at::randn({2, 3}), at::randn({4, 5})});
   ASSERT_FALSE(result.ok());
   std::string text = result.status().ToString();
   EXPECT_NE(text.find("matmul_v2(X float32 [2, 3], Y float32 [4, 5])"),

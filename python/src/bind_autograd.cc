@@ -9,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "fleet/ops/backward.h"
 #include "tensor.h"
 
 namespace fleet::python {
@@ -37,9 +38,8 @@ std::vector<at::Tensor> StartGrads(const std::vector<Tensor>& outputs,
 
 void Backward(const std::vector<Tensor>& outputs, const MaybeTensors& grads,
               bool retain_graph) {
-  std::vector<at::Tensor> values = Values(outputs);
   nb::gil_scoped_release release;
-  torch::autograd::backward(values, StartGrads(outputs, grads), retain_graph);
+  ops::Backward(Values(outputs), StartGrads(outputs, grads), retain_graph);
 }
 
 MaybeTensors Grad(const std::vector<Tensor>& outputs,
