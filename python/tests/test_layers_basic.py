@@ -8,6 +8,8 @@ import torch
 from layer_check import compare, random_array
 from paddle import nn
 
+T = torch.nn
+
 
 def weight_and_bias(ours, theirs, transpose=False):
     pairs = [(ours.weight, theirs.weight, transpose)]
@@ -21,20 +23,20 @@ def weight_and_bias(ours, theirs, transpose=False):
 
 @pytest.mark.parametrize("shape", [(5, 3), (2, 4, 3)])
 def test_linear(shape):
-    ours, theirs = nn.Linear(3, 4), torch.nn.Linear(3, 4)
+    ours, theirs = nn.Linear(3, 4), T.Linear(3, 4)
     compare(ours, theirs, [random_array(*shape)], weight_and_bias(ours, theirs, True))
 
 
 def test_linear_without_bias():
     ours = nn.Linear(3, 4, bias_attr=False)
-    theirs = torch.nn.Linear(3, 4, bias=False)
+    theirs = T.Linear(3, 4, bias=False)
     assert ours.bias is None
     assert list(ours.state_dict()) == ["weight"]
     compare(ours, theirs, [random_array(2, 3)], [(ours.weight, theirs.weight, True)])
 
 
 def test_bilinear():
-    ours, theirs = nn.Bilinear(3, 4, 5), torch.nn.Bilinear(3, 4, 5)
+    ours, theirs = nn.Bilinear(3, 4, 5), T.Bilinear(3, 4, 5)
     with torch.no_grad():
         theirs.bias.zero_()
     inputs = [random_array(2, 3), random_array(2, 4, seed=1)]
@@ -60,18 +62,28 @@ CONV_CASES = [
 ]
 
 
-@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize(
+    "dims, ours, theirs",
+    [(1, nn.Conv1D, T.Conv1d), (2, nn.Conv2D, T.Conv2d), (3, nn.Conv3D, T.Conv3d)],
+)
 @pytest.mark.parametrize("case", CONV_CASES, ids=str)
-def test_conv(dims, case):
+def test_conv(dims, ours, theirs, case):
     case = dict(case)
-    theirs = getattr(torch.nn, f"Conv{dims}d")(4, 6, 3, **case)
+    theirs = theirs(4, 6, 3, **case)
     bias = None if case.pop("bias", True) else False
-    ours = getattr(nn, f"Conv{dims}D")(4, 6, 3, bias_attr=bias, **case)
+    ours = ours(4, 6, 3, bias_attr=bias, **case)
     x = random_array(2, 4, *[7, 6, 5][:dims])
     compare(ours, theirs, [x], weight_and_bias(ours, theirs))
 
 
-@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize(
+    "dims, ours, theirs",
+    [
+        (1, nn.Conv1DTranspose, T.ConvTranspose1d),
+        (2, nn.Conv2DTranspose, T.ConvTranspose2d),
+        (3, nn.Conv3DTranspose, T.ConvTranspose3d),
+    ],
+)
 @pytest.mark.parametrize(
     "case",
     [
@@ -83,9 +95,8 @@ def test_conv(dims, case):
     ],
     ids=str,
 )
-def test_conv_transpose(dims, case):
-    theirs = getattr(torch.nn, f"ConvTranspose{dims}d")(4, 6, 3, **case)
-    ours = getattr(nn, f"Conv{dims}DTranspose")(4, 6, 3, **case)
+def test_conv_transpose(dims, ours, theirs, case):
+    ours, theirs = ours(4, 6, 3, **case), theirs(4, 6, 3, **case)
     x = random_array(2, 4, *[5, 4, 3][:dims])
     compare(ours, theirs, [x], weight_and_bias(ours, theirs))
 
@@ -127,7 +138,7 @@ def test_conv_prints_as_paddle_does():
 
 
 def test_embedding():
-    ours, theirs = nn.Embedding(7, 3), torch.nn.Embedding(7, 3)
+    ours, theirs = nn.Embedding(7, 3), T.Embedding(7, 3)
     ids = np.array([[1, 2, 1], [6, 0, 2]])
     compare(ours, theirs, [ids], [(ours.weight, theirs.weight, False)])
 
@@ -156,17 +167,16 @@ def test_embedding_checks_its_arguments():
 
 
 @pytest.mark.parametrize(
-    "name, shape",
+    "ours, theirs, shape",
     [
-        ("BatchNorm1", (6, 4)),
-        ("BatchNorm1", (6, 4, 5)),
-        ("BatchNorm2", (3, 4, 5, 2)),
-        ("BatchNorm3", (3, 4, 5, 2, 2)),
+        (nn.BatchNorm1D, T.BatchNorm1d, (6, 4)),
+        (nn.BatchNorm1D, T.BatchNorm1d, (6, 4, 5)),
+        (nn.BatchNorm2D, T.BatchNorm2d, (3, 4, 5, 2)),
+        (nn.BatchNorm3D, T.BatchNorm3d, (3, 4, 5, 2, 2)),
     ],
 )
-def test_batch_norm(name, shape):
-    ours = getattr(nn, name + "D")(4, momentum=0.8)
-    theirs = getattr(torch.nn, name + "d")(4, momentum=0.2)
+def test_batch_norm(ours, theirs, shape):
+    ours, theirs = ours(4, momentum=0.8), theirs(4, momentum=0.2)
     for layer in (ours.weight, ours.bias):
         layer.set_value(random_array(4, seed=5))
     x = random_array(*shape)
@@ -215,7 +225,7 @@ def test_batch_norm_refuses_other_ranks():
 def test_batch_norm_of_paddle_1():
     ours = nn.BatchNorm(3, act="relu", moving_mean_name="m", moving_variance_name="v")
     assert ours._mean.name == "m" and ours._variance.name == "v"
-    theirs = torch.nn.Sequential(torch.nn.BatchNorm2d(3), torch.nn.ReLU())
+    theirs = T.Sequential(T.BatchNorm2d(3), T.ReLU())
     compare(ours, theirs, [random_array(2, 3, 4, 4)], (), 1e-3, 1e-4)
     assert not nn.BatchNorm(3, is_test=True).training
 
@@ -240,7 +250,7 @@ def test_sync_batch_norm_of_one_process_is_batch_norm():
 
 @pytest.mark.parametrize("shape", [4, [3, 4]])
 def test_layer_norm(shape):
-    ours, theirs = nn.LayerNorm(shape), torch.nn.LayerNorm(shape)
+    ours, theirs = nn.LayerNorm(shape), T.LayerNorm(shape)
     for p in ours.parameters():
         p.set_value(random_array(*p.shape, seed=3))
     x = random_array(2, 3, 4)
@@ -258,7 +268,7 @@ def test_layer_norm(shape):
 
 
 def test_group_norm():
-    ours, theirs = nn.GroupNorm(2, 6), torch.nn.GroupNorm(2, 6)
+    ours, theirs = nn.GroupNorm(2, 6), T.GroupNorm(2, 6)
     for p in ours.parameters():
         p.set_value(random_array(6, seed=4))
     pairs = weight_and_bias(ours, theirs)
@@ -267,10 +277,16 @@ def test_group_norm():
         nn.GroupNorm(2, 7)
 
 
-@pytest.mark.parametrize("dims", [1, 2, 3])
-def test_instance_norm(dims):
-    ours = getattr(nn, f"InstanceNorm{dims}D")(4)
-    theirs = getattr(torch.nn, f"InstanceNorm{dims}d")(4, affine=True)
+@pytest.mark.parametrize(
+    "dims, ours, theirs",
+    [
+        (1, nn.InstanceNorm1D, T.InstanceNorm1d),
+        (2, nn.InstanceNorm2D, T.InstanceNorm2d),
+        (3, nn.InstanceNorm3D, T.InstanceNorm3d),
+    ],
+)
+def test_instance_norm(dims, ours, theirs):
+    ours, theirs = ours(4), theirs(4, affine=True)
     ours.scale.set_value(random_array(4, seed=6))
     pairs = [(ours.scale, theirs.weight, False), (ours.bias, theirs.bias, False)]
     compare(ours, theirs, [random_array(2, 4, *[5, 4, 3][:dims])], pairs, 1e-3, 1e-4)
@@ -280,7 +296,7 @@ def test_instance_norm(dims):
 
 def test_local_response_norm():
     ours = nn.LocalResponseNorm(3, alpha=0.1)
-    theirs = torch.nn.LocalResponseNorm(3, alpha=0.1)
+    theirs = T.LocalResponseNorm(3, alpha=0.1)
     compare(ours, theirs, [random_array(2, 5, 3, 3)])
 
 
@@ -340,35 +356,58 @@ def test_dropout_checks_its_probability():
 # ---- pooling
 
 
-@pytest.mark.parametrize("dims", [1, 2, 3])
-@pytest.mark.parametrize("kind", ["Max", "Avg"])
+POOLS = [
+    (1, nn.MaxPool1D, T.MaxPool1d, {}),
+    (2, nn.MaxPool2D, T.MaxPool2d, {}),
+    (3, nn.MaxPool3D, T.MaxPool3d, {}),
+    (1, nn.AvgPool1D, T.AvgPool1d, {"count_include_pad": False}),
+    (2, nn.AvgPool2D, T.AvgPool2d, {"count_include_pad": False}),
+    (3, nn.AvgPool3D, T.AvgPool3d, {"count_include_pad": False}),
+]
+
+
+@pytest.mark.parametrize("dims, ours, theirs, extra", POOLS)
 @pytest.mark.parametrize(
     "case",
     [{}, {"stride": 1, "padding": 1}, {"ceil_mode": True}],
     ids=str,
 )
-def test_pooling(dims, kind, case):
-    ours = getattr(nn, f"{kind}Pool{dims}D")(2, **case)
-    if kind == "Avg":
-        case = dict(case, count_include_pad=False)
-    theirs = getattr(torch.nn, f"{kind}Pool{dims}d")(2, **case)
-    compare(ours, theirs, [random_array(2, 3, *[5, 6, 7][:dims])])
+def test_pooling(dims, ours, theirs, extra, case):
+    x = random_array(2, 3, *[5, 6, 7][:dims])
+    compare(ours(2, **case), theirs(2, **case, **extra), [x])
+
+
+def test_average_pooling_can_count_the_padding():
+    x = random_array(2, 3, 5, 6)
+    compare(nn.AvgPool2D(3, 2, padding=1, exclusive=False), T.AvgPool2d(3, 2, 1), [x])
+    compare(
+        nn.AvgPool2D(3, 2, divisor_override=5),
+        T.AvgPool2d(3, 2, divisor_override=5),
+        [x],
+    )
 
 
 def test_max_pool_tells_where():
     x = random_array(2, 3, 4, 6)
     out, where = nn.MaxPool2D(2, return_mask=True)(paddle.to_tensor(x))
-    expected, indices = torch.nn.MaxPool2d(2, return_indices=True)(torch.tensor(x))
+    expected, indices = T.MaxPool2d(2, return_indices=True)(torch.tensor(x))
     np.testing.assert_array_equal(out.numpy(), expected.numpy())
     np.testing.assert_array_equal(where.numpy(), indices.numpy())
 
 
-@pytest.mark.parametrize("dims", [1, 2, 3])
-@pytest.mark.parametrize("kind", ["Max", "Avg"])
-def test_adaptive_pooling(dims, kind):
-    ours = getattr(nn, f"Adaptive{kind}Pool{dims}D")(3)
-    theirs = getattr(torch.nn, f"Adaptive{kind}Pool{dims}d")(3)
-    compare(ours, theirs, [random_array(2, 3, *[5, 6, 7][:dims])])
+@pytest.mark.parametrize(
+    "dims, ours, theirs",
+    [
+        (1, nn.AdaptiveMaxPool1D, T.AdaptiveMaxPool1d),
+        (2, nn.AdaptiveMaxPool2D, T.AdaptiveMaxPool2d),
+        (3, nn.AdaptiveMaxPool3D, T.AdaptiveMaxPool3d),
+        (1, nn.AdaptiveAvgPool1D, T.AdaptiveAvgPool1d),
+        (2, nn.AdaptiveAvgPool2D, T.AdaptiveAvgPool2d),
+        (3, nn.AdaptiveAvgPool3D, T.AdaptiveAvgPool3d),
+    ],
+)
+def test_adaptive_pooling(dims, ours, theirs):
+    compare(ours(3), theirs(3), [random_array(2, 3, *[5, 6, 7][:dims])])
 
 
 def test_pooling_prints_as_paddle_does():
@@ -392,46 +431,46 @@ def test_pad(mode):
         (nn.Pad1D([1, 2], mode=mode), x1, (1, 2)),
         (nn.Pad2D([1, 2, 0, 3], mode=mode), x2, (1, 2, 0, 3)),
     ):
-        compare(layer, lambda t, p=pad: torch.nn.functional.pad(t, p, mode=mode), [x])
+        compare(layer, lambda t, p=pad: T.functional.pad(t, p, mode=mode), [x])
 
 
 def test_zero_pad_and_pad_3d():
     x = random_array(2, 3, 4, 4)
-    compare(nn.ZeroPad2D([1, 0, 2, 1]), torch.nn.ZeroPad2d((1, 0, 2, 1)), [x])
+    compare(nn.ZeroPad2D([1, 0, 2, 1]), T.ZeroPad2d((1, 0, 2, 1)), [x])
     x = random_array(1, 2, 3, 3, 3)
     compare(
         nn.Pad3D(1, value=2.0),
-        lambda t: torch.nn.functional.pad(t, (1,) * 6, value=2.0),
+        lambda t: T.functional.pad(t, (1,) * 6, value=2.0),
         [x],
     )
 
 
 def test_upsampling():
     x = random_array(2, 3, 4, 5)
-    compare(nn.Upsample(scale_factor=2), torch.nn.Upsample(scale_factor=2), [x])
+    compare(nn.Upsample(scale_factor=2), T.Upsample(scale_factor=2), [x])
     compare(
         nn.Upsample(size=[7, 9], mode="bilinear"),
-        torch.nn.Upsample(size=(7, 9), mode="bilinear"),
+        T.Upsample(size=(7, 9), mode="bilinear"),
         [x],
     )
     compare(
         nn.UpsamplingNearest2D(scale_factor=2),
-        torch.nn.UpsamplingNearest2d(scale_factor=2),
+        T.UpsamplingNearest2d(scale_factor=2),
         [x],
     )
     compare(
         nn.UpsamplingBilinear2D(size=[8, 10]),
-        torch.nn.UpsamplingBilinear2d(size=(8, 10)),
+        T.UpsamplingBilinear2d(size=(8, 10)),
         [x],
     )
 
 
 def test_pixel_shuffle_and_unfold():
     x = random_array(2, 8, 3, 4)
-    compare(nn.PixelShuffle(2), torch.nn.PixelShuffle(2), [x])
+    compare(nn.PixelShuffle(2), T.PixelShuffle(2), [x])
     compare(
         nn.Unfold(2, strides=1, paddings=1),
-        torch.nn.Unfold(2, stride=1, padding=1),
+        T.Unfold(2, stride=1, padding=1),
         [x],
     )
     with pytest.raises(TypeError, match="upscale_factor must be an integer"):
@@ -443,10 +482,10 @@ def test_pixel_shuffle_and_unfold():
 
 def test_distances():
     x, y = random_array(4, 6), random_array(4, 6, seed=1)
-    compare(nn.CosineSimilarity(axis=1), torch.nn.CosineSimilarity(dim=1), [x, y])
-    compare(nn.PairwiseDistance(), torch.nn.PairwiseDistance(), [x, y])
+    compare(nn.CosineSimilarity(axis=1), T.CosineSimilarity(dim=1), [x, y])
+    compare(nn.PairwiseDistance(), T.PairwiseDistance(), [x, y])
     compare(
         nn.PairwiseDistance(p=1.0, keepdim=True),
-        torch.nn.PairwiseDistance(p=1.0, keepdim=True),
+        T.PairwiseDistance(p=1.0, keepdim=True),
         [x, y],
     )
