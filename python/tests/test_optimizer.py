@@ -760,3 +760,94 @@ def test_bad_arguments_are_named(make, error, message):
 def test_regularizers_say_what_they_are():
     assert str(L2Decay(0.1)) == "L2Decay, coeff=0.100000"
     assert str(L1Decay(0.1)) == "L1Decay, coeff=0.100000"
+
+
+# ---- with layers ---------------------------------------------------------------------
+
+
+def linear_net(weights):
+    net = nn.Sequential(nn.Linear(10, 10), nn.Linear(10, 1))
+    for p, w in zip(net.parameters(), weights):
+        p.set_value(w)
+    return net
+
+
+@pytest.mark.parametrize("name", ["SGD", "Momentum", "Adam", "AdamW", "Adagrad"])
+def test_a_net_trains_as_in_torch(name):
+    torch = pytest.importorskip("torch")
+    weights = [numbers(s, i) for i, s in enumerate([(10, 10), (10,), (10, 1), (1,)])]
+    x, y = numbers((16, 10), 10), numbers((16, 1), 11)
+    net = linear_net(weights)
+    theirs = [torch.tensor(w, requires_grad=True) for w in weights]
+    # The two packages have other defaults.
+    ours_extra = dict(Adagrad=dict(epsilon=1e-10)).get(name, {})
+    theirs_extra = dict(Momentum=dict(momentum=0.9)).get(name, {})
+    opt = getattr(optimizer, name)(0.01, parameters=net.parameters(), **ours_extra)
+    torch_name = {"Momentum": "SGD"}.get(name, name)
+    reference = getattr(torch.optim, torch_name)(theirs, lr=0.01, **theirs_extra)
+    tx, ty = torch.tensor(x), torch.tensor(y)
+    for _ in range(30):
+        loss = nn.functional.mse_loss(net(paddle.to_tensor(x)), paddle.to_tensor(y))
+        loss.backward()
+        opt.step()
+        opt.clear_grad()
+        out = (tx @ theirs[0] + theirs[1]) @ theirs[2] + theirs[3]
+        their_loss = ((out - ty) ** 2).mean()
+        their_loss.backward()
+        reference.step()
+        reference.zero_grad()
+        assert float(loss.numpy().item()) == pytest.approx(their_loss.item(), rel=1e-4)
+
+
+def test_param_attr_reaches_the_update():
+    layer = nn.Linear(
+        1,
+        1,
+        weight_attr=paddle.ParamAttr(learning_rate=0.5, regularizer=L2Decay(0.25)),
+        bias_attr=paddle.ParamAttr(need_clip=False),
+    )
+    layer.weight.set_value(np.full((1, 1), 2.0, "float32"))
+    layer.bias.set_value(np.zeros(1, "float32"))
+    opt = optimizer.SGD(
+        0.1,
+        parameters=layer.parameters(),
+        weight_decay=100.0,
+        grad_clip=nn.ClipGradByNorm(1.0),
+    )
+    layer.weight.grad = paddle.to_tensor(np.full((1, 1), 4.0, "float32"))
+    layer.bias.grad = paddle.to_tensor(np.full(1, 4.0, "float32"))
+    opt.step()
+    # The weight's own regularizer replaces the optimizer's; the bias is at zero.
+    np.testing.assert_allclose(
+        layer.weight.numpy(), [[2.0 - 0.05 * (1.0 + 0.25 * 2.0)]], rtol=1e-6
+    )
+    np.testing.assert_allclose(layer.bias.numpy(), [-0.4], rtol=1e-6)
+
+
+def test_a_saved_optimizer_goes_on(tmp_path):
+    def make():
+        net = linear_net([numbers(s, 5) for s in [(10, 10), (10,), (10, 1), (1,)]])
+        for i, p in enumerate(net.parameters()):
+            p.name = f"p{i}"
+        scheduler = optimizer.lr.StepDecay(0.1, 2)
+        return net, optimizer.Adam(scheduler, parameters=net.parameters()), scheduler
+
+    def train(net, opt, scheduler, steps):
+        for t in steps:
+            net(paddle.to_tensor(numbers((4, 10), t))).sum().backward()
+            opt.step()
+            opt.clear_grad()
+            scheduler.step()
+
+    first = make()
+    train(*first, range(3))
+    paddle.save(first[0].state_dict(), str(tmp_path / "net.pdparams"))
+    paddle.save(first[1].state_dict(), str(tmp_path / "net.pdopt"))
+    second = make()
+    second[0].set_state_dict(paddle.load(str(tmp_path / "net.pdparams")))
+    second[1].set_state_dict(paddle.load(str(tmp_path / "net.pdopt")))
+    train(*first, range(3, 6))
+    train(*second, range(3, 6))
+    for a, b in zip(first[0].parameters(), second[0].parameters()):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+    assert first[1].get_lr() == second[1].get_lr()
