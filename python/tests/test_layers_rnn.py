@@ -183,6 +183,22 @@ def test_rnn_with_a_cell_of_ones_own():
     )
 
 
+@pytest.mark.parametrize("left_out", ["bias_ih_attr", "bias_hh_attr", None])
+def test_biases_can_be_left_out(left_out):
+    names = [left_out] if left_out else ["bias_ih_attr", "bias_hh_attr"]
+    ours = nn.GRU(3, 4, **{name: False for name in names})
+    theirs = T.GRU(3, 4, batch_first=True)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.zero_()
+    own = dict(ours.named_parameters())
+    pairs = [(own[n], p, False) for n, p in theirs.named_parameters() if n in own]
+    assert len(pairs) == 4 - len(names)
+    compare(
+        lambda x: ours(x)[0], lambda x: theirs(x)[0], [random_array(2, 5, 3)], pairs
+    )
+
+
 def test_state_dict_has_both_names():
     state = nn.LSTM(3, 4, direction="bidirect").state_dict()
     assert "weight_ih_l0" in state and "bias_hh_l0_reverse" in state

@@ -326,7 +326,7 @@ class BiRNN(Layer):
 
 
 class _Recurrent(LayerList):
-    """Several layers of one kind of cell.
+    """Several layers of one kind of cell, run by one op.
 
     The cells lie below as `0.cell` (or `0.cell_fw` and `0.cell_bw`); the same
     parameters are attributes weight_ih_l0, weight_hh_l0_reverse and so on.
@@ -400,32 +400,41 @@ class _Recurrent(LayerList):
             initial_states = [zeros] * self.state_components
         elif self.state_components == 1:
             initial_states = [initial_states]
-        return self._run(inputs, list(initial_states), sequence_length)
+        if not self.time_major:
+            inputs = paddle.transpose(inputs, [1, 0, 2])
+        outputs, states, _ = _ops.rnn(
+            inputs,
+            list(initial_states),
+            self._weights(),
+            sequence_length,
+            mode=self.mode,
+            hidden_size=self.hidden_size,
+            num_layers=self.num_layers,
+            is_bidirec=self.num_directions == 2,
+            dropout_prob=self.dropout,
+            is_test=not self.training,
+        )
+        if not self.time_major:
+            outputs = paddle.transpose(outputs, [1, 0, 2])
+        return outputs, states[0] if self.state_components == 1 else tuple(states)
 
-    def _run(self, inputs, initial_states, sequence_length):
-        """Layer by layer; each takes its own rows of the states."""
-        rows = [paddle.unbind(state, 0) for state in initial_states]
-        last = [[] for _ in initial_states]
-        outputs = inputs
-        for i, layer in enumerate(self):
-            if i > 0 and self.dropout:
-                outputs = F.dropout(outputs, self.dropout, training=self.training)
-            first = i * self.num_directions
-            states = [
-                self._join([part[first + d] for part in rows])
-                for d in range(self.num_directions)
-            ]
-            states = states[0] if self.num_directions == 1 else tuple(states)
-            outputs, states = layer(outputs, states, sequence_length)
-            for state in [states] if self.num_directions == 1 else states:
-                parts = [state] if self.state_components == 1 else state
-                for collected, part in zip(last, parts):
-                    collected.append(part)
-        return outputs, self._join([paddle.stack(parts, 0) for parts in last])
-
-    def _join(self, parts):
-        """A state as cells know it: one tensor, or the pair of an LSTM."""
-        return parts[0] if self.state_components == 1 else tuple(parts)
+    def _weights(self):
+        """What the op takes: the weights of all cells, then the biases of all. Where
+        only one of the two biases is left out, zeros stand for it."""
+        cells = [
+            cell
+            for layer in self
+            for cell in ([layer.cell] if self.num_directions == 1 else layer.children())
+        ]
+        weights = [w for c in cells for w in (c.weight_ih, c.weight_hh)]
+        biases = [b for c in cells for b in (c.bias_ih, c.bias_hh)]
+        given = [b for b in biases if b is not None]
+        if not given:
+            return weights
+        if len(given) < len(biases):
+            zeros = paddle.zeros_like(given[0])
+            biases = [zeros if b is None else b for b in biases]
+        return weights + biases
 
     def extra_repr(self):
         text = f"{self.input_size}, {self.hidden_size}"
