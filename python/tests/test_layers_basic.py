@@ -489,3 +489,28 @@ def test_distances():
         T.PairwiseDistance(p=1.0, keepdim=True),
         [x, y],
     )
+
+
+# ---- nothing in the batch
+
+
+@pytest.mark.parametrize(
+    "layer, shape, dtype, expected",
+    [
+        (nn.Linear(3, 4), [0, 3], "float32", [0, 4]),
+        (nn.Conv2D(3, 4, 3), [0, 3, 8, 8], "float32", [0, 4, 6, 6]),
+        (nn.Embedding(3, 4), [0, 2], "int64", [0, 2, 4]),
+        (nn.LayerNorm(3), [0, 3], "float32", [0, 3]),
+        (nn.MaxPool2D(2), [0, 3, 8, 8], "float32", [0, 3, 4, 4]),
+        (nn.Dropout(0.5), [0, 3], "float32", [0, 3]),
+        (nn.ReLU(), [0, 3], "float32", [0, 3]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_empty_batch_gives_an_empty_result(layer, shape, dtype, expected):
+    out = layer(paddle.zeros(shape, dtype))
+    assert out.shape == expected
+    if layer.parameters():
+        out.sum().backward()
+        for parameter in layer.parameters():
+            np.testing.assert_array_equal(parameter.grad.numpy(), 0)

@@ -154,6 +154,7 @@ def test_transformer():
 def test_layers_of_a_stack_have_parameters_of_their_own():
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 3)
     assert len(encoder.parameters()) == 3 * 16
+    assert next(encoder.named_parameters())[0] == "layers.0.self_attn.q_proj.weight"
     assert encoder.layers[0].linear1.weight is not encoder.layers[1].linear1.weight
 
 

@@ -142,7 +142,7 @@ class _Block(Layer):
 
     def _set_up(
         self,
-        num_attentions,
+        attentions,
         d_model,
         nhead,
         dim_feedforward,
@@ -154,31 +154,30 @@ class _Block(Layer):
         weight_attr,
         bias_attr,
     ):
-        """Returns the attention layers; adds the rest: FFN, norms and dropouts."""
+        """Adds attention layers with these names, FFN, norms and dropouts."""
         attn_dropout = dropout if attn_dropout is None else attn_dropout
         act_dropout = dropout if act_dropout is None else act_dropout
         self.normalize_before = normalize_before
-        weights = _attr_list(weight_attr, num_attentions + 1)
-        biases = _attr_list(bias_attr, num_attentions + 1)
-        attentions = [
-            MultiHeadAttention(
+        parts = len(attentions) + 1
+        weights = _attr_list(weight_attr, parts)
+        biases = _attr_list(bias_attr, parts)
+        for name, weight, bias in zip(attentions, weights, biases):
+            attention = MultiHeadAttention(
                 d_model,
                 nhead,
                 dropout=attn_dropout,
-                weight_attr=weights[i],
-                bias_attr=biases[i],
+                weight_attr=weight,
+                bias_attr=bias,
             )
-            for i in range(num_attentions)
-        ]
+            setattr(self, name, attention)
         self.linear1 = Linear(d_model, dim_feedforward, weights[-1], biases[-1])
         self.dropout = Dropout(act_dropout)
         self.linear2 = Linear(dim_feedforward, d_model, weights[-1], biases[-1])
-        for i in range(1, num_attentions + 2):
+        for i in range(1, parts + 1):
             setattr(self, f"norm{i}", LayerNorm(d_model))
-        for i in range(1, num_attentions + 2):
+        for i in range(1, parts + 1):
             setattr(self, f"dropout{i}", Dropout(dropout))
         self.activation = getattr(F, activation)
-        return attentions
 
     def _residual(self, x, norm, dropout, compute):
         """x + dropout(compute(x)), normalised before or after; compute may return
@@ -212,7 +211,7 @@ class TransformerEncoderLayer(_Block):
         del config["self"], config["__class__"]
         super().__init__()
         self._config = config
-        (self.self_attn,) = self._set_up(1, **config)
+        self._set_up(["self_attn"], **config)
 
     def forward(self, src, src_mask=None, cache=None):
         mask = _added_mask(src_mask, src.dtype)
@@ -251,7 +250,7 @@ class TransformerDecoderLayer(_Block):
         del config["self"], config["__class__"]
         super().__init__()
         self._config = config
-        self.self_attn, self.cross_attn = self._set_up(2, **config)
+        self._set_up(["self_attn", "cross_attn"], **config)
 
     def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, cache=None):
         tgt_mask = _added_mask(tgt_mask, tgt.dtype)
