@@ -2,6 +2,7 @@
 """Layers that normalise."""
 
 import math
+import numbers
 
 import paddle
 
@@ -283,7 +284,7 @@ class LayerNorm(Layer):
         name=None,
     ):
         super().__init__()
-        if hasattr(normalized_shape, "__index__"):
+        if isinstance(normalized_shape, numbers.Integral):
             normalized_shape = [normalized_shape]
         self._normalized_shape = [int(n) for n in normalized_shape]
         self._epsilon = epsilon

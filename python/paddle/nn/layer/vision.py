@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers that rearrange, pad and enlarge."""
 
+import numbers
+
+import paddle
+
 from .. import functional as F
 from .layers import Layer
 
@@ -27,8 +31,6 @@ class Flatten(Layer):
         self.stop_axis = stop_axis
 
     def forward(self, input):
-        import paddle
-
         return paddle.flatten(input, self.start_axis, self.stop_axis)
 
 
@@ -39,7 +41,7 @@ class _Pad(Layer):
 
     def __init__(self, padding, mode, value, data_format):
         super().__init__()
-        if hasattr(padding, "__index__"):
+        if isinstance(padding, numbers.Integral):
             padding = [int(padding)] * (2 * self._DIMS)
         self._pad = padding
         self._mode = mode
