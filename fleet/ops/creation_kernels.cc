@@ -100,14 +100,17 @@ Tensor Range(const Tensor& start_tensor, const Tensor& end_tensor,
   // empty.
   if (step > 0 ? start >= end : start <= end) return at::empty({0}, options);
   at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
-  if (at::isIntegralType(type, false) && start == std::floor(start) &&
-      step == std::floor(step)) {
-    return at::arange(
-        static_cast<int64_t>(start),
-        static_cast<int64_t>(step > 0 ? std::ceil(end) : std::floor(end)),
-        static_cast<int64_t>(step), options);
+  if (!at::isIntegralType(type, false)) {
+    return at::arange(start, end, step, options);
   }
-  return at::arange(start, end, step, options);
+  if (start != std::floor(start) || step != std::floor(step)) {
+    // Counted in fractions, then cut: ATen would cut the step to zero.
+    return at::arange(start, end, step, options.dtype(at::kDouble)).to(type);
+  }
+  double whole_end = step > 0 ? std::ceil(end) : std::floor(end);
+  return at::arange(static_cast<int64_t>(start),
+                    static_cast<int64_t>(whole_end), static_cast<int64_t>(step),
+                    options);
 }
 
 Tensor Linspace(const Tensor& start_tensor, const Tensor& stop_tensor,

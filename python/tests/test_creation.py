@@ -85,6 +85,13 @@ def test_to_tensor_place():
         paddle.to_tensor([1.0], place=3)
 
 
+def test_to_tensor_of_unsigned_integers():
+    assert paddle.to_tensor(np.array([7], "uint8")).dtype == paddle.uint8
+    assert paddle.to_tensor(np.array([2**32 - 1], "uint32")).item() == 2**32 - 1
+    with pytest.raises(ValueError, match="does not fit int64"):
+        paddle.to_tensor(np.array([2**63], "uint64"))
+
+
 def test_to_tensor_bad_input():
     with pytest.raises(ValueError, match="regular array"):
         paddle.to_tensor([[1, 2], [3]])
@@ -197,6 +204,7 @@ def test_like():
     np.testing.assert_array_equal(
         paddle.ones_like(x, dtype="int32").numpy(), np.ones((2, 3), "int32")
     )
+    assert paddle.full_like(paddle.zeros([1], "int64"), 2**60 + 1).item() == 2**60 + 1
     assert paddle.empty_like(x).shape == [2, 3]
     assert paddle.empty_like(x, "int64").dtype == paddle.int64
     x.stop_gradient = False
@@ -229,9 +237,12 @@ def test_arange_types():
     assert paddle.arange(0, 3, dtype="int32").numpy().tolist() == [0, 1, 2]
     got = paddle.arange(paddle.to_tensor([1]), paddle.to_tensor([4]))
     assert got.dtype == paddle.int64 and got.numpy().tolist() == [1, 2, 3]
+    assert paddle.arange(0, 2, 0.5, "int64").numpy().tolist() == [0, 0, 1, 1]
     assert paddle.arange(end=3).numpy().tolist() == [0, 1, 2]
     with pytest.raises(ValueError, match="step is 0"):
         paddle.arange(0, 3, 0)
+    with pytest.raises(ValueError, match=r"'end' is \d+, but must lie within 2\*\*53"):
+        paddle.arange(2**60)
     with pytest.raises(TypeError, match="'end' must be a number"):
         paddle.arange("3")
 

@@ -136,6 +136,7 @@ def test_in_place_on_a_leaf_that_wants_a_gradient():
         m.reshape_(x, [24])
     with paddle.no_grad():
         m.reshape_(x, [24])
+    assert x.shape == [24] and x.is_leaf and not x.stop_gradient
 
 
 @pytest.mark.parametrize("source, destination", [(0, 2), (-1, 0), ([0, 1], [2, 0])])
@@ -451,7 +452,7 @@ def test_gather_index_select_bad_input():
     x = tensor(X)
     with pytest.raises(ValueError, match=r"gather\(X float64 \[2, 3, 4\], Index"):
         m.gather(x, tensor([2]))
-    with pytest.raises(ValueError, match="out of range"):
+    with pytest.raises(ValueError, match=r"index -1 .* outside \[0, 2\)"):
         m.gather(x, tensor([-1]))
     with pytest.raises(ValueError, match="int32 or int64"):
         m.gather(x, tensor([0.0]))

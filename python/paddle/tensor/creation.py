@@ -76,6 +76,8 @@ def _from_array(array):
             f"to_tensor(): an array of type {array.dtype} cannot become a Tensor"
         )
     if array.dtype in (np.uint16, np.uint32, np.uint64):
+        if array.size and array.max() > np.iinfo(np.int64).max:
+            raise ValueError(f"to_tensor(): {array.max()} does not fit int64")
         array = array.astype(np.int64)
     return _core.from_object(array)
 
@@ -185,6 +187,9 @@ def empty(shape, dtype=None, name=None):
 
 def full_like(x, fill_value, dtype=None, name=None):
     """A tensor of the shape and type of x with `fill_value` everywhere."""
+    if isinstance(fill_value, int) and abs(fill_value) > _EXACT:
+        kind = x.dtype if dtype is None else convert(dtype)
+        return _fill("full_like", _ops.shape(x), fill_value, kind)
     return _ops.fill_any_like(x, fill_value, convert(dtype))
 
 
@@ -217,6 +222,10 @@ def _bounds(function, **bounds):
     for name, value in bounds.items():
         if isinstance(value, Tensor):
             tensors[name] = value
+        elif isinstance(value, int) and abs(value) > _EXACT:
+            raise ValueError(
+                f"{function}(): argument '{name}' is {value}, but must lie within 2**53"
+            )
         elif isinstance(value, (numbers.Real, np.generic)):
             values[name] = float(value)
         else:

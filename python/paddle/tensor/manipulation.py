@@ -73,7 +73,10 @@ def _in_place(function, x, op, *args, **kwargs):
             f"{function}(): a leaf Tensor that asks for its gradient cannot be changed "
             "in place; wrap the call in paddle.no_grad()"
         )
+    trainable = not x.stop_gradient
     x._assign_in_place(op(x, *args, **kwargs))
+    if trainable and x.stop_gradient:  # not recorded, so a parameter stays one
+        x.stop_gradient = False
     return x
 
 
