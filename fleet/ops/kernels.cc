@@ -24,6 +24,7 @@ OpLibrary::OpLibrary() {
   AddPadKernels(kernels_);
   AddLossKernels(kernels_);
   AddCrossEntropyKernels(kernels_);
+  AddRnnKernels(kernels_);
   AddManipulationKernels(kernels_);
   AddIndexingKernels(kernels_);
   AddSearchKernels(kernels_);

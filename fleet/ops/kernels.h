@@ -38,6 +38,7 @@ void AddDropoutKernels(KernelTable& kernels);
 void AddPadKernels(KernelTable& kernels);
 void AddLossKernels(KernelTable& kernels);
 void AddCrossEntropyKernels(KernelTable& kernels);
+void AddRnnKernels(KernelTable& kernels);
 void AddManipulationKernels(KernelTable& kernels);
 void AddIndexingKernels(KernelTable& kernels);
 void AddSearchKernels(KernelTable& kernels);

@@ -101,7 +101,10 @@ Types CrossEntropyShape(const OpTypes& t) {
                                                x.dims.size(), "axis"));
   RETURN_IF_ERROR(CheckWeight(t, x.dims[axis]));
   ASSIGN_OR_RETURN(Dims dims, Reduced(t, rows));
-  return std::vector<TensorType>{{x.dtype, dims}, x, {x.dtype, {1}}};
+  bool has_softmax = t.attr<bool>("use_softmax");
+  return std::vector<TensorType>{{x.dtype, dims},
+                                 {x.dtype, has_softmax ? x.dims : Dims{0}},
+                                 {x.dtype, {1}}};
 }
 
 Types SoftmaxWithCrossEntropyShape(const OpTypes& t) {
@@ -182,7 +185,7 @@ Types CtcShape(const OpTypes& t) {
 void DefineLossOps(OpRegistry& ops) {
   // Softmax, logarithm, choice of the label and reduction at once. Mean divides
   // by the weights of the labels that are not ignored, TotalWeight. Without
-  // `use_softmax` Logits are probabilities.
+  // `use_softmax` Logits are probabilities and Softmax is empty.
   ops.Define(
       "cross_entropy_loss(Logits, Label, Weight?; soft_label: bool = false, "
       "ignore_index: int = -100, axis: int = -1, use_softmax: bool = true, "

@@ -12,6 +12,7 @@ void DefineAllOps(OpRegistry& ops) {
   DefineNnOps(ops);
   DefineConvOps(ops);
   DefineLossOps(ops);
+  DefineRnnOps(ops);
   DefineManipulationOps(ops);
   DefineIndexingOps(ops);
   DefineSearchOps(ops);

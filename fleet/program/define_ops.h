@@ -18,6 +18,7 @@ void DefineMetricOps(OpRegistry& ops);
 void DefineNnOps(OpRegistry& ops);
 void DefineConvOps(OpRegistry& ops);
 void DefineLossOps(OpRegistry& ops);
+void DefineRnnOps(OpRegistry& ops);
 void DefineManipulationOps(OpRegistry& ops);
 void DefineIndexingOps(OpRegistry& ops);
 void DefineSearchOps(OpRegistry& ops);
