@@ -35,6 +35,9 @@ const char* TypeName(nb::handle object) {
   return Py_TYPE(object.ptr())->tp_name;
 }
 
+// Whether every call compares what its shape rule says with what came out.
+bool check_shape_rules = false;
+
 // An op as a Python callable: inputs in slot order, then attributes, by
 // position or by name (slots in lower case).
 class OpFunction {
@@ -82,12 +85,16 @@ class OpFunction {
       attrs.push_back(TakeAttr(def.attrs[i], given[def.inputs.size() + i]));
     }
 
+    Attrs kept;
+    if (check_shape_rules) kept = attrs;
     auto run = [&] {
       nb::gil_scoped_release release;
       return ops::RunEager(op_, inputs, ends, std::move(attrs),
                            DefaultContext());
     };
-    return Wrap(ValueOrThrow(run()));
+    ops::Tensors outputs = ValueOrThrow(run());
+    if (check_shape_rules) CheckShapeRule(inputs, ends, kept, outputs);
+    return Wrap(std::move(outputs));
   }
 
  private:
@@ -205,8 +212,14 @@ class OpFunction {
       }
       Wrong(attr, "an integer", object);
     }
-    int64_t value = PyLong_AsLongLong(index.ptr());
-    if (value == -1 && PyErr_Occurred()) throw nb::python_error();
+    int overflow = 0;
+    int64_t value = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+    if (overflow != 0) {
+      std::string text = base::Concat(name(), "(): argument '", attr.name,
+                                      "' does not fit into 64 bits");
+      PyErr_SetString(PyExc_OverflowError, text.c_str());
+      throw nb::python_error();
+    }
     return value;
   }
 
@@ -236,6 +249,59 @@ class OpFunction {
           (this->*one)(attr, PySequence_Fast_GET_ITEM(items.ptr(), i)));
     }
     return values;
+  }
+
+  // The shape rule and the kernel are written apart; tests compare them.
+  void CheckShapeRule(std::span<const at::Tensor> inputs,
+                      std::span<const uint32_t> ends, const Attrs& attrs,
+                      std::span<const at::Tensor> outputs) const {
+    std::vector<std::vector<program::TensorType>> types(ends.size());
+    size_t next = 0;
+    for (size_t slot = 0; slot < ends.size(); ++slot) {
+      for (; next < ends[slot]; ++next) {
+        types[slot].push_back(TypeOf(inputs[next]));
+      }
+    }
+    program::OpTypes call(*op_.def, std::move(types), attrs);
+    auto inferred = ValueOrThrow(op_.def->InferTypes(call));
+    bool same = inferred.size() == outputs.size();
+    for (size_t i = 0; same && i < outputs.size(); ++i) {
+      same = !outputs[i].defined() || Fits(inferred[i], TypeOf(outputs[i]));
+    }
+    if (same) return;
+    std::vector<program::TensorType> found;
+    for (const at::Tensor& out : outputs) {
+      found.push_back(out.defined() ? TypeOf(out) : program::TensorType());
+    }
+    std::string text =
+        base::Concat(name(), ": the shape rule says ", Listed(inferred),
+                     ", the kernel gave ", Listed(found));
+    PyErr_SetString(PyExc_AssertionError, text.c_str());
+    throw nb::python_error();
+  }
+
+  static std::string Listed(const std::vector<program::TensorType>& types) {
+    std::string text;
+    for (const program::TensorType& type : types) {
+      if (!text.empty()) text.append(", ");
+      text.append(program::ToString(type));
+    }
+    return text;
+  }
+
+  static program::TensorType TypeOf(const at::Tensor& tensor) {
+    return {ops::ToDType(tensor.scalar_type()), tensor.sizes().vec()};
+  }
+
+  // A dimension of -1 fits all.
+  static bool Fits(const program::TensorType& rule,
+                   const program::TensorType& found) {
+    bool fits =
+        rule.dtype == found.dtype && rule.dims.size() == found.dims.size();
+    for (size_t i = 0; fits && i < rule.dims.size(); ++i) {
+      fits = rule.dims[i] == -1 || rule.dims[i] == found.dims[i];
+    }
+    return fits;
   }
 
   static nb::object WrapOne(at::Tensor&& value) {
@@ -280,6 +346,7 @@ void BindOps(nb::module_& m) {
       .def_prop_ro("name", &OpFunction::name)
       .def("__repr__",
            [](const OpFunction& f) { return "<op " + f.name() + ">"; });
+  m.def("check_shape_rules", [](bool on) { check_shape_rules = on; });
   nb::dict table;
   for (const ops::Op* op : library.All()) {
     table[op->def->name.c_str()] = nb::cast(OpFunction(*op));
