@@ -1,13 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images: transforms, datasets and models."""
+"""Images: transforms, datasets and models.
 
-from . import datasets, transforms
+The names of the three packages are here as well: `paddle.vision.resnet18`.
+"""
+
+from . import datasets, models, transforms
+from .datasets import *  # noqa: F403
 from .image import get_image_backend, image_load, set_image_backend
+from .models import *  # noqa: F403
+from .transforms import *  # noqa: F403
 
 __all__ = [
     "datasets",
     "get_image_backend",
     "image_load",
+    "models",
     "set_image_backend",
     "transforms",
+    *datasets.__all__,
+    *models.__all__,
+    *transforms.__all__,
 ]
