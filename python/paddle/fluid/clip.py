@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradient clipping under its old names."""
+
+from ..nn.clip import ClipGradByGlobalNorm, ClipGradByNorm, ClipGradByValue
+from .absent import explain
+
+GradientClipByValue = ClipGradByValue
+GradientClipByNorm = ClipGradByNorm
+GradientClipByGlobalNorm = ClipGradByGlobalNorm
+
+__all__ = [
+    "GradientClipByGlobalNorm",
+    "GradientClipByNorm",
+    "GradientClipByValue",
+]
+
+__getattr__ = explain(__name__, static_graphs="set_gradient_clip ErrorClipByValue")

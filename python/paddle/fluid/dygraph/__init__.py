@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Eager mode as Paddle 1.x spelt it."""
+
+from ...autograd import grad, no_grad
+from ...nn import BatchNorm, Layer, LayerList, ParameterList, Sequential
+from ..absent import explain
+from . import base, checkpoint, learning_rate_scheduler, nn
+from .base import (
+    disable_dygraph,
+    enable_dygraph,
+    enabled,
+    guard,
+    to_variable,
+)
+from .checkpoint import load_dygraph, save_dygraph
+from .learning_rate_scheduler import (
+    CosineDecay,
+    ExponentialDecay,
+    InverseTimeDecay,
+    LinearLrWarmup,
+    NaturalExpDecay,
+    NoamDecay,
+    PiecewiseDecay,
+    PolynomialDecay,
+)
+from .nn import Conv2D, Dropout, Embedding, LayerNorm, Linear, Pool2D
+
+__all__ = [
+    "BatchNorm",
+    "Conv2D",
+    "CosineDecay",
+    "Dropout",
+    "Embedding",
+    "ExponentialDecay",
+    "InverseTimeDecay",
+    "Layer",
+    "LayerList",
+    "LayerNorm",
+    "Linear",
+    "LinearLrWarmup",
+    "NaturalExpDecay",
+    "NoamDecay",
+    "ParameterList",
+    "PiecewiseDecay",
+    "PolynomialDecay",
+    "Pool2D",
+    "Sequential",
+    "disable_dygraph",
+    "enable_dygraph",
+    "enabled",
+    "grad",
+    "guard",
+    "load_dygraph",
+    "no_grad",
+    "save_dygraph",
+    "to_variable",
+]
+
+__getattr__ = explain(
+    __name__,
+    static_graphs="TracedLayer TranslatedLayer ProgramTranslator declarative "
+    "dygraph_to_static_func jit",
+    distributed_training="DataParallel ParallelEnv prepare_context parallel",
+)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Losses, one for each sample."""
+
+import paddle
+
+from ...nn import functional as _F
+from ...nn.functional import log_loss, softmax_with_cross_entropy, square_error_cost
+
+__all__ = [
+    "cross_entropy",
+    "log_loss",
+    "sigmoid_cross_entropy_with_logits",
+    "softmax_with_cross_entropy",
+    "square_error_cost",
+]
+
+
+def cross_entropy(input, label, soft_label=False, ignore_index=-100):
+    """-log of the probability of the label, [N, 1]; `input` are probabilities, not
+    logits."""
+    loss = _F.cross_entropy(
+        input,
+        label,
+        ignore_index=ignore_index,
+        reduction="none",
+        soft_label=soft_label,
+        use_softmax=False,
+    )
+    return paddle.reshape(loss, [*input.shape[:-1], 1])
+
+
+def sigmoid_cross_entropy_with_logits(
+    x, label, ignore_index=-100, name=None, normalize=False
+):
+    """The binary cross entropy of each element; zero where the label is
+    `ignore_index`. With `normalize` it is divided by the number of the others."""
+    loss = _F.binary_cross_entropy_with_logits(x, label, reduction="none")
+    counts = paddle.cast(label != float(ignore_index), x.dtype)
+    loss = loss * counts
+    return loss / paddle.sum(counts) if normalize else loss

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arithmetic with `act`, reductions with `dim`, pooling and the like."""
+
+import paddle
+
+from ... import (
+    equal,
+    greater_equal,
+    greater_than,
+    less_equal,
+    less_than,
+    logical_and,
+    logical_not,
+    logical_or,
+    not_equal,
+)
+from ...nn import functional as _F
+from ...nn.functional import label_smooth, log_softmax
+from ..input import one_hot
+from .activate import activate
+
+__all__ = [
+    "clip",
+    "cos_sim",
+    "dropout",
+    "elementwise_add",
+    "elementwise_div",
+    "elementwise_max",
+    "elementwise_min",
+    "elementwise_mul",
+    "elementwise_pow",
+    "elementwise_sub",
+    "equal",
+    "greater_equal",
+    "greater_than",
+    "l2_normalize",
+    "label_smooth",
+    "less_equal",
+    "less_than",
+    "log_softmax",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "matmul",
+    "mean",
+    "mul",
+    "not_equal",
+    "one_hot",
+    "pad",
+    "pool2d",
+    "reduce_all",
+    "reduce_any",
+    "reduce_max",
+    "reduce_mean",
+    "reduce_min",
+    "reduce_prod",
+    "reduce_sum",
+    "scale",
+    "softmax",
+]
+
+
+def _elementwise(function):
+    def apply(x, y, axis=-1, act=None, name=None):
+        """`axis` is where the dimensions of y begin in x; -1: they end together."""
+        behind = len(x.shape) - axis - len(y.shape)
+        if axis != -1 and behind > 0:
+            y = paddle.reshape(y, [*y.shape, *[1] * behind])
+        return activate(function(x, y), act)
+
+    return apply
+
+
+elementwise_add = _elementwise(paddle.add)
+elementwise_sub = _elementwise(paddle.subtract)
+elementwise_mul = _elementwise(paddle.multiply)
+elementwise_div = _elementwise(paddle.divide)
+elementwise_max = _elementwise(paddle.maximum)
+elementwise_min = _elementwise(paddle.minimum)
+elementwise_pow = _elementwise(paddle.pow)
+
+
+def _reduction(function):
+    def apply(input, dim=None, keep_dim=False, name=None):
+        return function(input, dim, keepdim=keep_dim)
+
+    return apply
+
+
+reduce_sum = _reduction(paddle.sum)
+reduce_mean = _reduction(paddle.mean)
+reduce_max = _reduction(paddle.max)
+reduce_min = _reduction(paddle.min)
+reduce_prod = _reduction(paddle.prod)
+reduce_all = _reduction(paddle.all)
+reduce_any = _reduction(paddle.any)
+
+
+def mean(x, name=None):
+    return paddle.mean(x)
+
+
+def scale(x, scale=1.0, bias=0.0, bias_after_scale=True, act=None, name=None):
+    return activate(paddle.scale(x, scale, bias, bias_after_scale), act)
+
+
+def clip(x, min, max, name=None):
+    return paddle.clip(x, min, max)
+
+
+def softmax(input, use_cudnn=False, name=None, axis=-1):
+    return _F.softmax(input, axis)
+
+
+def matmul(x, y, transpose_x=False, transpose_y=False, alpha=1.0, name=None):
+    product = paddle.matmul(x, y, transpose_x, transpose_y)
+    return product if alpha == 1.0 else product * alpha
+
+
+def mul(x, y, x_num_col_dims=1, y_num_col_dims=1, name=None):
+    """The product of x and y as matrices, split into rows and columns after so many
+    dimensions."""
+    rows, columns = x.shape[:x_num_col_dims], y.shape[y_num_col_dims:]
+    inner = 1
+    for size in y.shape[:y_num_col_dims]:
+        inner *= size
+    product = paddle.matmul(
+        paddle.reshape(x, [-1, inner]), paddle.reshape(y, [inner, -1])
+    )
+    return paddle.reshape(product, [*rows, *columns])
+
+
+def dropout(
+    x,
+    dropout_prob,
+    is_test=None,
+    seed=None,
+    name=None,
+    dropout_implementation="downgrade_in_infer",
+):
+    modes = {
+        "downgrade_in_infer": "downscale_in_infer",
+        "upscale_in_train": "upscale_in_train",
+    }
+    if dropout_implementation not in modes:
+        raise ValueError(
+            f"dropout: dropout_implementation must be one of {tuple(modes)}, not "
+            f"{dropout_implementation!r}"
+        )
+    mode = modes[dropout_implementation]
+    return _F.dropout(x, dropout_prob, training=not is_test, mode=mode)
+
+
+def pool2d(
+    input,
+    pool_size=-1,
+    pool_type="max",
+    pool_stride=1,
+    pool_padding=0,
+    global_pooling=False,
+    use_cudnn=True,
+    ceil_mode=False,
+    name=None,
+    exclusive=True,
+    data_format="NCHW",
+):
+    if pool_type not in ("max", "avg"):
+        raise ValueError(f"pool2d: pool_type must be 'max' or 'avg': {pool_type!r}")
+    if global_pooling:
+        first = 2 if data_format == "NCHW" else 1
+        pool_size, pool_stride, pool_padding = input.shape[first : first + 2], 1, 0
+    shared = {"ceil_mode": ceil_mode, "data_format": data_format}
+    if pool_type == "max":
+        return _F.max_pool2d(input, pool_size, pool_stride, pool_padding, **shared)
+    return _F.avg_pool2d(
+        input, pool_size, pool_stride, pool_padding, exclusive=exclusive, **shared
+    )
+
+
+def pad(x, paddings, pad_value=0.0, name=None):
+    """`paddings` holds two numbers for each axis, the first axis first."""
+    return _F.pad(x, paddings, value=pad_value)
+
+
+def l2_normalize(x, axis, epsilon=1e-12, name=None):
+    return x / paddle.sqrt(paddle.sum(x * x, axis, keepdim=True) + epsilon)
+
+
+def cos_sim(X, Y):
+    """The cosine of the angle between rows, [N, 1]."""
+    return paddle.unsqueeze(_F.cosine_similarity(X, Y, axis=1), 1)
