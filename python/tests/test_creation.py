@@ -48,6 +48,9 @@ def test_to_tensor_follows_the_default_dtype():
         assert paddle.to_tensor([1.5]).dtype == paddle.float64
         assert paddle.zeros([1]).dtype == paddle.float64
         assert paddle.rand([1]).dtype == paddle.float64
+        assert paddle.to_tensor([1j]).dtype == paddle.complex128
+        paddle.set_default_dtype("bfloat16")
+        assert paddle.to_tensor([1.5]).dtype == paddle.bfloat16
     finally:
         paddle.set_default_dtype("float32")
 
@@ -74,6 +77,8 @@ def test_to_tensor_of_a_list_of_tensors():
     assert paddle.to_tensor([a, b]).numpy().tolist() == [1, 2]
     rows = paddle.to_tensor([paddle.zeros([2]), paddle.ones([2])])
     assert rows.numpy().tolist() == [[0, 0], [1, 1]]
+    assert paddle.to_tensor([3.0, a]).numpy().tolist() == [3, 1]
+    assert paddle.to_tensor([[a, b], [b, a]]).numpy().tolist() == [[1, 2], [2, 1]]
 
 
 def test_to_tensor_place():

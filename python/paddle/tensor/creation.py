@@ -83,17 +83,18 @@ def _from_array(array):
 
 
 def _from_python(data, kind):
-    if isinstance(data, (numbers.Number, np.generic)):
-        array = np.array([data])
-    elif isinstance(data, (list, tuple)):
+    if isinstance(data, (list, tuple)):
         if _holds_tensor(data):
-            return _core.from_object(data)
+            items = [x if isinstance(x, Tensor) else to_tensor(x) for x in data]
+            return _core.from_object(items)
         try:
             array = np.array(data)
         except ValueError as error:
             raise ValueError(
                 f"to_tensor(): the lists do not form a regular array: {error}"
             ) from None
+    elif isinstance(data, (numbers.Number, np.generic)):
+        array = np.array([data])
     elif hasattr(data, "__array__") or hasattr(data, "__dlpack__"):
         return _from_array(np.asarray(data))
     else:
@@ -105,13 +106,15 @@ def _from_python(data, kind):
         raise TypeError(
             "to_tensor(): the lists hold something that is neither number nor Tensor"
         )
-    x = _from_array(array)
     if kind is not DType.none or array.dtype.kind not in "fc":
-        return x
+        return _from_array(array)
     default = _core.get_default_dtype()
     if array.dtype.kind == "c":
         default = DType.complex128 if default is DType.float64 else DType.complex64
-    return x if x.dtype is default else _ops.cast(x, x.dtype, default)
+    if default is DType.bfloat16:  # numpy has none
+        x = _from_array(array.astype("float32"))
+        return _ops.cast(x, DType.float32, default)
+    return _from_array(array.astype(default.name, copy=False))
 
 
 def _holds_tensor(items):
@@ -152,6 +155,8 @@ def _default(dtype):
 
 def _fill(function, shape, value, kind):
     dims, tensor = shape_argument.split(function, "shape", shape)
+    if type(value) is float:
+        return _ops.fill_constant(tensor, None, dims, value, "", kind)
     if isinstance(value, Tensor):
         return _ops.fill_constant(tensor, value, dims, 0.0, "", kind)
     if isinstance(value, int) and abs(value) > _EXACT:

@@ -7,11 +7,16 @@ import operator
 from .. import _ops
 from .._core import DType, Tensor
 
+_ONLY_INT = {int}
+
 
 def split(function, argument, value):
     """What is known of `value` now, as a list of ints, and the tensor that holds the
     rest, or None. Where the tensor decides, the list has -1; it is empty if all is in
     the tensor."""
+    kind = type(value)
+    if (kind is list or kind is tuple) and set(map(type, value)) <= _ONLY_INT:
+        return value, None
     if isinstance(value, Tensor):
         return [], value
     if isinstance(value, int):
