@@ -21,6 +21,7 @@
 #include <ATen/ops/scatter_reduce.h>
 #include <ATen/ops/zeros.h>
 
+#include "fleet/ops/index_check.h"
 #include "fleet/ops/kernels.h"
 #include "fleet/ops/shape_argument.h"
 
@@ -201,7 +202,9 @@ Tensor CropGrad(const Tensor& x, const Tensor& shape_tensor,
 
 Tensor Select(const Tensor& x, const Tensor& index, int64_t axis) {
   TORCH_CHECK(x.dim() > 0, "x has no dimensions");
-  return at::index_select(x, axis, FlatIndex(index));
+  Tensor flat = FlatIndex(index);
+  CheckIndices("index", flat, 0, x.size(axis));
+  return at::index_select(x, axis, flat);
 }
 Tensor SelectGrad(const Tensor& x, const Tensor& index, const Tensor& dout,
                   int64_t axis) {
@@ -222,7 +225,9 @@ IndexList Columns(const Tensor& x, const Tensor& index) {
   IndexList columns;
   Tensor wide = index.to(at::kLong);
   for (int64_t i = 0; i < index.size(-1); ++i) {
-    columns.push_back(wide.select(-1, i));
+    Tensor column = wide.select(-1, i);
+    CheckIndices("index", column, -x.size(i), x.size(i));
+    columns.push_back(column);
   }
   return columns;
 }
@@ -242,7 +247,9 @@ Tensor GatherNdGrad(const Tensor& x, const Tensor& index, const Tensor& dout) {
 Tensor IndexSample(const Tensor& x, const Tensor& index) {
   TORCH_CHECK(x.dim() == 2 && index.dim() == 2 && x.size(0) == index.size(0),
               "x and index must have two dimensions and equally many rows");
-  return at::gather(x, 1, index.to(at::kLong));
+  Tensor wide = index.to(at::kLong);
+  CheckIndices("index", wide, 0, x.size(1));
+  return at::gather(x, 1, wide);
 }
 Tensor IndexSampleGrad(const Tensor& x, const Tensor& index,
                        const Tensor& dout) {
@@ -260,6 +267,7 @@ Tensor Scatter(const Tensor& x, const Tensor& ids, const Tensor& updates,
                   updates.scalar_type() == x.scalar_type(),
               "updates ", updates.sizes(), " must be like x, with shape ",
               want);
+  CheckIndices("index", index, 0, x.size(0));
   if (overwrite) return at::index_copy(x, 0, index, updates);
   return at::index_fill(x, 0, index, 0).index_add_(0, index, updates);
 }
@@ -310,7 +318,9 @@ Along Broadcast(const Tensor& x, const Tensor& index, int64_t axis) {
   std::vector<int64_t> shape = at::infer_size(a, b), x_shape = shape;
   shape[dim] = index.size(dim);
   x_shape[dim] = x.size(dim);
-  return {dim, index.to(at::kLong).expand(shape), x_shape};
+  Tensor wide = index.to(at::kLong);
+  CheckIndices("index", wide, 0, x.size(dim));
+  return {dim, wide.expand(shape), x_shape};
 }
 
 Tensor TakeAlongAxis(const Tensor& x, const Tensor& index, int64_t axis) {
@@ -330,7 +340,8 @@ Tensor PutAlongAxis(const Tensor& x, const Tensor& index, const Tensor& value,
   Along along = Broadcast(x, index, axis);
   TORCH_CHECK(x.sizes() == IntArrayRef(along.x_shape), "indices ",
               index.sizes(), " are larger than the input ", x.sizes());
-  Tensor values = value.expand(along.index.sizes());
+  // A number is a tensor on the CPU.
+  Tensor values = value.to(x.device()).expand(along.index.sizes());
   if (reduce == "assign") {
     return at::scatter(x, along.axis, along.index, values);
   }
@@ -349,17 +360,18 @@ TensorPair PutAlongAxisGrad(const Tensor& x, const Tensor& index,
                             const std::string& reduce, GradNeeds needs) {
   Along along = Broadcast(x, index, axis);
   bool multiplies = reduce == "mul";
+  Tensor values = value.to(dout.device());
   Tensor dx = dout, dvalue;
   if (needs[0] && reduce == "assign") {
     dx = at::scatter(dout, along.axis, along.index, 0);
   } else if (needs[0] && multiplies) {
     dx = dout * at::scatter_reduce(at::ones_like(x), along.axis, along.index,
-                                   value.expand(along.index.sizes()), "prod");
+                                   values.expand(along.index.sizes()), "prod");
   }
   if (needs[1]) {
     dvalue =
         at::gather(multiplies ? dout * out : dout, along.axis, along.index);
-    if (multiplies) dvalue = dvalue / value;
+    if (multiplies) dvalue = dvalue / values;
     dvalue = at::sum_to(dvalue, value.sizes());
   }
   return {dx, dvalue};
