@@ -10,6 +10,8 @@
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "fleet/ops/aten_error.h"
+
 namespace fleet::ops {
 namespace {
 
@@ -201,7 +203,7 @@ std::vector<std::vector<TensorType>> TypesOf(const OpDef& def,
 // speaks of the op's own arguments.
 Status Explain(const OpDef& def, std::span<const at::Tensor> inputs,
                std::span<const uint32_t> ends, const Attrs& attrs,
-               const std::string& reason) {
+               const Status& reason) {
   auto types = TypesOf(def, inputs, ends);
   program::OpTypes call(def, types, attrs);
   auto inferred = def.InferTypes(call);
@@ -213,7 +215,7 @@ Status Explain(const OpDef& def, std::span<const at::Tensor> inputs,
                program::ToString(type);
     }
   }
-  return InvalidArgument(def.name, "(", given, "): ", reason);
+  return reason.WithContext(def.name + "(" + given + ")");
 }
 
 }  // namespace
@@ -225,11 +227,8 @@ Result<Tensors> RunEager(const Op& op, std::span<const at::Tensor> inputs,
   try {
     at::AutoDispatchBelowADInplaceOrView guard;
     op.forward(call);
-  } catch (const c10::Error& error) {
-    return Explain(*op.def, inputs, slot_end, attrs,
-                   error.what_without_backtrace());
   } catch (const std::exception& error) {
-    return Explain(*op.def, inputs, slot_end, attrs, error.what());
+    return Explain(*op.def, inputs, slot_end, attrs, FromException(error));
   }
   Tensors outputs = std::move(call.out);
   if (op.backward == nullptr || !at::GradMode::is_enabled() ||

@@ -3,11 +3,9 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
-#include <ATen/ops/any.h>
 #include <ATen/ops/embedding_dense_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/logical_or.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/scatter.h>
 #include <ATen/ops/where.h>
@@ -15,33 +13,13 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "fleet/ops/cpu_path.h"
+#include "fleet/ops/index_check.h"
 #include "fleet/ops/kernels.h"
 
 namespace fleet::ops {
 namespace {
 
 using at::Tensor;
-
-void FailOnIndex(const char* what, int64_t id, int64_t position, int64_t size) {
-  TORCH_CHECK(false, what, " ", id, " at position ", position,
-              " is outside [0, ", size, ")");
-}
-
-// Fails on an id outside [0, size), naming the first.
-void CheckIds(const char* what, const Tensor& flat, int64_t size) {
-  if (flat.device().is_cpu()) {
-    const int64_t* ids = flat.const_data_ptr<int64_t>();
-    for (int64_t i = 0; i < flat.numel(); ++i) {
-      if (ids[i] < 0 || ids[i] >= size) FailOnIndex(what, ids[i], i, size);
-    }
-    return;
-  }
-  // An index outside would kill the device's context, so this waits for it.
-  Tensor bad = at::logical_or(flat < 0, flat >= size);
-  if (!at::any(bad).item<bool>()) return;
-  int64_t at = at::nonzero(bad)[0].item<int64_t>();
-  FailOnIndex(what, flat[at].item<int64_t>(), at, size);
-}
 
 Tensor FlatIds(const Tensor& ids) {
   TORCH_CHECK(ids.scalar_type() == at::kLong || ids.scalar_type() == at::kInt,
@@ -57,7 +35,7 @@ Tensor Embedding(const Tensor& w, const Tensor& ids, int64_t padding_idx,
                  bool) {
   TORCH_CHECK(w.dim() == 2, "weight must be a matrix");
   Tensor flat = FlatIds(ids);
-  CheckIds("id", flat, w.size(0));
+  CheckIndices("id", flat, 0, w.size(0));
   std::vector<int64_t> shape(ids.sizes().begin(), ids.sizes().end());
   shape.push_back(w.size(1));
   if (FastOnCpu(w) && w.is_contiguous()) {
@@ -123,7 +101,7 @@ Tensor EmbeddingGrad(const Tensor& w, const Tensor& ids, const Tensor& dout,
 Tensor OneHot(const Tensor& x, int64_t depth) {
   TORCH_CHECK(depth > 0, "num_classes must be positive");
   Tensor flat = FlatIds(x);
-  CheckIds("index", flat, depth);
+  CheckIndices("index", flat, 0, depth);
   std::vector<int64_t> shape(x.sizes().begin(), x.sizes().end());
   shape.push_back(depth);
   Tensor zeros =

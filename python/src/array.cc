@@ -125,14 +125,27 @@ at::Tensor TensorFromObject(nb::handle object, at::Device device) {
       at::Tensor part = TensorFromObject(item, device);
       parts.push_back(part.numel() == 1 ? part.reshape({}) : part);
     }
+    for (const at::Tensor& part : parts) {
+      if (part.sizes() != parts[0].sizes()) {
+        std::string text = base::Concat(
+            "a list of Tensors becomes one only if their shapes "
+            "are equal, but they are ",
+            parts[0].sizes(), " and ", part.sizes());
+        PyErr_SetString(PyExc_ValueError, text.c_str());
+        throw nb::python_error();
+      }
+    }
     return at::stack(parts);
   }
   nb::object array = Numpy("asarray", object);
   Array view;
   if (!nb::try_cast<Array>(array, view)) {
     // Fields such as strings, objects and ragged lists have no element type.
-    std::string dtype = nb::cast<std::string>(nb::str(array.attr("dtype")));
-    Fail("cannot make a Tensor from data of numpy type " + dtype);
+    PyErr_Clear();
+    nb::object dtype = array.attr("dtype");
+    nb::str name = nb::steal<nb::str>(PyObject_Str(dtype.ptr()));
+    Fail(std::string("cannot make a Tensor from data of numpy type ") +
+         name.c_str());
   }
   return Copy(view, device);
 }

@@ -9,7 +9,10 @@
 #include <nanobind/stl/vector.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "fleet/ops/aten_error.h"
 #include "fleet/ops/backward.h"
+
+#include "status.h"
 #include "tensor.h"
 
 namespace fleet::python {
@@ -36,22 +39,39 @@ std::vector<at::Tensor> StartGrads(const std::vector<Tensor>& outputs,
   return starts;
 }
 
+// Runs `f` without the GIL. A failure on the way back is a RuntimeError, as the
+// inputs were fine on the way forth.
+template <class F>
+auto RunBackward(F f) {
+  std::optional<Status> failure;
+  try {
+    nb::gil_scoped_release release;
+    return f();
+  } catch (const c10::Error& error) {
+    failure = ops::FromException(error);
+  }
+  if (failure->error_number() == 0) {
+    failure = FailedPrecondition(failure->message());
+  }
+  ThrowIfError(*failure);
+  throw std::logic_error("a failure is never OK");
+}
+
 void Backward(const std::vector<Tensor>& outputs, const MaybeTensors& grads,
               bool retain_graph) {
-  nb::gil_scoped_release release;
-  ops::Backward(Values(outputs), StartGrads(outputs, grads), retain_graph);
+  RunBackward([&] {
+    ops::Backward(Values(outputs), StartGrads(outputs, grads), retain_graph);
+  });
 }
 
 MaybeTensors Grad(const std::vector<Tensor>& outputs,
                   const std::vector<Tensor>& inputs, const MaybeTensors& grads,
                   bool retain_graph, bool create_graph, bool allow_unused) {
-  std::vector<at::Tensor> found;
-  {
-    nb::gil_scoped_release release;
-    found = torch::autograd::grad(Values(outputs), Values(inputs),
-                                  StartGrads(outputs, grads), retain_graph,
-                                  create_graph, allow_unused);
-  }
+  std::vector<at::Tensor> found = RunBackward([&] {
+    return torch::autograd::grad(Values(outputs), Values(inputs),
+                                 StartGrads(outputs, grads), retain_graph,
+                                 create_graph, allow_unused);
+  });
   MaybeTensors result;
   for (at::Tensor& grad : found) {
     if (grad.defined()) {

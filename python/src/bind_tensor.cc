@@ -8,8 +8,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/detail/CUDAHooksInterface.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -23,6 +23,12 @@ namespace fleet::python {
 namespace {
 
 using program::DType;
+
+template <class... Parts>
+[[noreturn]] void Fail(PyObject* type, const Parts&... parts) {
+  PyErr_SetString(type, base::Concat(parts...).c_str());
+  throw nb::python_error();
+}
 
 std::string UniqueName() {
   static std::atomic<int64_t> counter{0};
@@ -50,7 +56,15 @@ std::string DeviceName(const at::Device& device) {
   return "cuda:" + std::to_string(device.has_index() ? device.index() : 0);
 }
 
-void SetStopGradient(Tensor& self, bool stop) {
+void SetStopGradient(Tensor& self, nb::handle flag) {
+  // bool, int and numpy's own bool; a string would always be true.
+  if (PyUnicode_Check(flag.ptr()) || flag.is_none()) {
+    Fail(PyExc_TypeError, "stop_gradient must be a bool, but got ",
+         Py_TYPE(flag.ptr())->tp_name);
+  }
+  int truth = PyObject_IsTrue(flag.ptr());
+  if (truth < 0) throw nb::python_error();
+  bool stop = truth != 0;
   at::Tensor& value = self.value;
   if (!value.is_floating_point() && !value.is_complex()) return;
   if (value.requires_grad() == !stop) return;
@@ -61,17 +75,23 @@ void SetStopGradient(Tensor& self, bool stop) {
   }
 }
 
+void SetGrad(Tensor& self, std::optional<Tensor> grad) {
+  if (grad && grad->value.sizes() != self.value.sizes()) {
+    Fail(PyExc_ValueError, "grad: the tensor has shape ", self.value.sizes(),
+         " but the gradient has ", grad->value.sizes());
+  }
+  self.value.mutable_grad() = grad ? grad->value : at::Tensor();
+}
+
 // Overwrites what the tensor holds, at the place where it lies.
 void SetValue(Tensor& self, nb::handle object) {
   at::Tensor source = TensorFromObject(object, self.value.device());
   at::Tensor& value = self.value;
   if (source.sizes() != value.sizes() &&
       !(source.numel() == 1 && value.numel() == 1)) {
-    std::string text = base::Concat(
-        "set_value: ", self.name.empty() ? "the tensor" : self.name,
-        " has shape ", value.sizes(), " but the value has ", source.sizes());
-    PyErr_SetString(PyExc_ValueError, text.c_str());
-    throw nb::python_error();
+    Fail(PyExc_ValueError,
+         "set_value: ", self.name.empty() ? "the tensor" : self.name,
+         " has shape ", value.sizes(), " but the value has ", source.sizes());
   }
   PrepareInPlace(self);
   at::NoGradGuard guard;
@@ -81,11 +101,9 @@ void SetValue(Tensor& self, nb::handle object) {
 void SetItemInPlace(Tensor& self, nb::handle index, nb::handle value) {
   if (self.value.is_leaf() && self.value.requires_grad() &&
       at::GradMode::is_enabled()) {
-    PyErr_SetString(
-        PyExc_ValueError,
-        "a leaf Tensor that asks for its gradient cannot be changed in place; "
-        "wrap the assignment in paddle.no_grad()");
-    throw nb::python_error();
+    Fail(PyExc_ValueError,
+         "a leaf Tensor that asks for its gradient cannot be changed in place; "
+         "wrap the assignment in paddle.no_grad()");
   }
   PrepareInPlace(self);
   SetItem(self.value, index, value);
@@ -176,10 +194,7 @@ void BindTensor(nb::module_& m) {
             if (!grad.defined()) return std::nullopt;
             return Tensor{grad};
           },
-          [](Tensor& t, std::optional<Tensor> grad) {
-            t.value.mutable_grad() = grad ? grad->value : at::Tensor();
-          },
-          nb::for_setter(nb::arg("grad").none()))
+          SetGrad, nb::for_setter(nb::arg("grad").none()))
       .def(
           "_zero_grad",
           [](Tensor& t, bool set_to_zero) {
@@ -286,8 +301,7 @@ void BindTensor(nb::module_& m) {
         [](DType dtype) { DefaultContext().default_dtype = dtype; });
   m.def("get_default_dtype", [] { return DefaultContext().default_dtype; });
   m.def("cudnn_version", [] {
-    return at::hasCUDA() ? at::detail::getCUDAHooks().versionCuDNN()
-                         : 0L;
+    return at::hasCUDA() ? at::detail::getCUDAHooks().versionCuDNN() : 0L;
   });
   m.def("get_rng_state", GetRngState);
   m.def("set_rng_state", SetRngState);

@@ -7,6 +7,8 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 
+#include "fleet/ops/index_check.h"
+
 #include "array.h"
 
 namespace fleet::python {
@@ -63,6 +65,14 @@ int64_t Consumes(PyObject* part) {
   return 1;
 }
 
+// ATen checks positions itself, except on a GPU.
+at::Tensor Checked(at::Tensor index, const at::Tensor& x, int64_t dim) {
+  if (!x.device().is_cpu()) {
+    ops::CheckIndices("index", index, -x.size(dim), x.size(dim));
+  }
+  return index;
+}
+
 TensorIndex AsIndex(PyObject* part, const at::Tensor& x, int64_t dim) {
   if (part == Py_None) return at::indexing::None;
   if (part == Py_Ellipsis) return at::indexing::Ellipsis;
@@ -80,17 +90,20 @@ TensorIndex AsIndex(PyObject* part, const at::Tensor& x, int64_t dim) {
     }
     // A scalar tensor of shape [1] picks one element, as an int does.
     if (index.numel() == 1 && index.dim() <= 1) return index.item<int64_t>();
-    return index.to(at::kLong);
+    return Checked(index.to(at::kLong), x, dim);
   }
   if (PyIndex_Check(part)) return AsInt(part);
-  if (PySequence_Check(part) || PyObject_HasAttrString(part, "__array__")) {
+  bool text = PyUnicode_Check(part) || PyBytes_Check(part);
+  if (!text &&
+      (PySequence_Check(part) || PyObject_HasAttrString(part, "__array__"))) {
     at::Tensor index = TensorFromObject(part, at::kCPU);
     if (index.numel() == 0) index = index.to(at::kLong);
     if (at::isFloatingType(index.scalar_type())) {
       Fail(PyExc_IndexError, "an index list must hold integers or booleans");
     }
     index = index.to(x.device());
-    return index.scalar_type() == at::kBool ? index : index.to(at::kLong);
+    if (index.scalar_type() == at::kBool) return index;
+    return Checked(index.to(at::kLong), x, dim);
   }
   Fail(PyExc_IndexError,
        std::string("cannot index a Tensor with ") + Py_TYPE(part)->tp_name);
@@ -121,12 +134,24 @@ std::vector<TensorIndex> AsIndices(const at::Tensor& x, nb::handle index) {
   return indices;
 }
 
+// What ATen says of a bad index, with the shape that it was used on.
+template <class F>
+auto WithShape(const at::Tensor& x, F f) {
+  try {
+    return f();
+  } catch (c10::Error& error) {
+    error.add_context(base::Concat("indexing a Tensor of shape ", x.sizes()));
+    throw;
+  }
+}
+
 }  // namespace
 
 at::Tensor GetItem(const at::Tensor& x, nb::handle index) {
   std::vector<TensorIndex> indices = AsIndices(x, index);
   nb::gil_scoped_release release;
-  at::Tensor out = at::indexing::get_item(x, indices);
+  at::Tensor out =
+      WithShape(x, [&] { return at::indexing::get_item(x, indices); });
   if (out.is_alias_of(x)) out = out.clone(at::MemoryFormat::Contiguous);
   return out.dim() == 0 ? out.reshape({1}) : out;
 }
@@ -142,7 +167,7 @@ void SetItem(at::Tensor& x, nb::handle index, nb::handle value) {
   source = source.to(x.options());
   if (source.dim() == 1 && source.numel() == 1) source = source.reshape({});
   nb::gil_scoped_release release;
-  at::indexing::set_item(x, indices, source);
+  WithShape(x, [&] { at::indexing::set_item(x, indices, source); });
 }
 
 }  // namespace fleet::python

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "status.h"
 
+#include <cerrno>
+
+#include <c10/util/Exception.h>
+
+#include "fleet/ops/aten_error.h"
+
 namespace fleet::python {
 namespace {
 
@@ -26,12 +32,34 @@ PyObject* ExceptionType(StatusCode code) {
   }
 }
 
+// Sets the Python error for an exception that came out of ATen, outside of an
+// op; ops have their own way, which names them.
+void TranslateAtenError(const std::exception_ptr& exception, void*) {
+  PyObject* type = PyExc_ValueError;
+  try {
+    std::rethrow_exception(exception);
+  } catch (const c10::Error& error) {
+    if (dynamic_cast<const c10::IndexError*>(&error) != nullptr) {
+      type = PyExc_IndexError;
+    } else if (dynamic_cast<const c10::TypeError*>(&error) != nullptr) {
+      type = PyExc_TypeError;
+    } else if (dynamic_cast<const c10::NotImplementedError*>(&error)) {
+      type = PyExc_NotImplementedError;
+    }
+    Status status = ops::FromException(error);
+    if (status.error_number() == ENOMEM) type = PyExc_MemoryError;
+    PyErr_SetString(type, status.message().c_str());
+  }
+}
+
 }  // namespace
 
 void ThrowIfError(const Status& status) {
   if (status.ok()) return;
   const char* message = status.message().c_str();
-  if (status.error_number() != 0) {
+  if (status.error_number() == ENOMEM) {
+    PyErr_SetString(PyExc_MemoryError, message);
+  } else if (status.error_number() != 0) {
     // OSError picks the subclass that belongs to the errno.
     nanobind::object error = nanobind::steal(PyObject_CallFunction(
         PyExc_OSError, "is", status.error_number(), message));
@@ -51,6 +79,7 @@ void BindStatus(nanobind::module_& m) {
                                               PyExc_RuntimeError, nullptr);
   if (data_loss_error == nullptr) throw nanobind::python_error();
   m.attr("DataLossError") = nanobind::borrow(data_loss_error);
+  nanobind::register_exception_translator(TranslateAtenError);
 }
 
 }  // namespace fleet::python

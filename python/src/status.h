@@ -14,6 +14,7 @@ namespace fleet::python {
 // success. The GIL must be held.
 //
 //   a failed system call   OSError with its errno: FileNotFoundError, ...
+//   a lack of memory       MemoryError
 //   InvalidArgument        ValueError
 //   NotFound               KeyError
 //   Unavailable            ConnectionError
@@ -30,7 +31,8 @@ T ValueOrThrow(Result<T>&& result) {
   return *std::move(result);
 }
 
-// Adds DataLossError to the module.
+// Adds DataLossError to the module, and has exceptions that ATen throws outside
+// of ops become Python's own: IndexError, ValueError, ...
 void BindStatus(nanobind::module_& m);
 
 }  // namespace fleet::python
