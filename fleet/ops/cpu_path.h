@@ -12,8 +12,9 @@ namespace fleet::ops {
 // does so only in a backward kernel that is itself to be differentiated; the
 // call of a forward kernel is recorded as a whole, by its op.
 inline bool Recording() {
-  return at::GradMode::is_enabled() && !c10::impl::tls_is_dispatch_key_excluded(
-                                           c10::DispatchKey::AutogradCPU);
+  return at::GradMode::is_enabled() &&
+         !c10::impl::tls_is_dispatch_key_excluded(
+             c10::DispatchKey::AutogradFunctionality);
 }
 
 // Whether a kernel may leave ATen and work on the bare floats of these tensors.

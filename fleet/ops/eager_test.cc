@@ -2,6 +2,7 @@
 #include "fleet/ops/eager.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones_like.h>
@@ -11,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "fleet/ops/cpu_path.h"
 #include "fleet/ops/kernels.h"
 
 namespace fleet::ops {
@@ -53,6 +55,19 @@ TEST(RunEager, DifferentiatesTwice) {
   auto second = torch::autograd::grad({first[0]}, {x}, {at::ones_like(x)});
   Tensor t = at::tanh(x.detach());
   EXPECT_TRUE(at::allclose(second[0], -2 * t * (1 - t * t), 1e-4, 1e-5));
+}
+
+TEST(RunEager, TakesTheFastPathAlsoWhenGradientsAreAskedFor) {
+  Tensor x = Leaf({3});
+  bool recording = true;
+  {
+    at::AutoDispatchBelowADInplaceOrView forward;
+    recording = Recording();
+    EXPECT_TRUE(FastOnCpu(x));
+  }
+  EXPECT_FALSE(recording);
+  EXPECT_TRUE(Recording());
+  EXPECT_FALSE(FastOnCpu(x));
 }
 
 TEST(RunEager, RecordsNothingWhenNobodyAsks) {
