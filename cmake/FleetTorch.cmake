@@ -5,6 +5,8 @@
 # Defines the target fleet_torch and FLEET_TORCH_DIR, FLEET_TORCH_VERSION and
 # FLEET_TORCH_CUDA (empty for a build without CUDA).
 
+# torch is found and its version file read, but torch is not imported: that
+# takes a second.
 execute_process(
   COMMAND
     ${Python_EXECUTABLE} -c
@@ -14,25 +16,35 @@ execute_process(
   ERROR_QUIET
   RESULT_VARIABLE torch_missing)
 if(torch_missing)
-  message(FATAL_ERROR "no torch package in ${Python_EXECUTABLE}: run "
-                      "tools/bootstrap, or pass -DPython_EXECUTABLE=...")
+  message(FATAL_ERROR "no torch package in ${Python_EXECUTABLE}: install it "
+                      "there (in Fleet's tree, tools/bootstrap does), or pass "
+                      "-DPython_EXECUTABLE=...")
 endif()
 list(GET torch_facts 0 FLEET_TORCH_DIR)
 list(GET torch_facts 1 FLEET_TORCH_VERSION)
 list(GET torch_facts 2 FLEET_TORCH_CUDA)
 message(STATUS "LibTorch ${FLEET_TORCH_VERSION} in ${FLEET_TORCH_DIR}")
 
-add_library(fleet_torch INTERFACE IMPORTED)
-target_include_directories(
-  fleet_torch SYSTEM
-  INTERFACE ${FLEET_TORCH_DIR}/include
-            ${FLEET_TORCH_DIR}/include/torch/csrc/api/include)
-target_compile_definitions(fleet_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
-set(torch_libraries c10 torch_cpu torch)
-if(FLEET_TORCH_CUDA)
-  list(APPEND torch_libraries c10_cuda torch_cuda)
+if(NOT TARGET fleet_torch)
+  add_library(fleet_torch INTERFACE IMPORTED)
+  target_include_directories(
+    fleet_torch SYSTEM
+    INTERFACE ${FLEET_TORCH_DIR}/include
+              ${FLEET_TORCH_DIR}/include/torch/csrc/api/include)
+  target_compile_definitions(fleet_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
+  foreach(library c10 torch_cpu torch)
+    target_link_libraries(fleet_torch
+                          INTERFACE ${FLEET_TORCH_DIR}/lib/lib${library}.so)
+  endforeach()
+  if(FLEET_TORCH_CUDA)
+    # Nothing of ours calls into these two; loading them is what makes CUDA
+    # tensors possible, so the linker must not drop them.
+    set(cuda_libraries "-Wl,--push-state,--no-as-needed")
+    foreach(library c10_cuda torch_cuda)
+      string(APPEND cuda_libraries
+             ",${FLEET_TORCH_DIR}/lib/lib${library}.so")
+    endforeach()
+    target_link_libraries(fleet_torch
+                          INTERFACE "${cuda_libraries},--pop-state")
+  endif()
 endif()
-foreach(library ${torch_libraries})
-  target_link_libraries(fleet_torch
-                        INTERFACE ${FLEET_TORCH_DIR}/lib/lib${library}.so)
-endforeach()

@@ -4,6 +4,13 @@
 import importlib.metadata
 
 
-def dynamic_metadata(field, settings):
-    version = importlib.metadata.version("torch").split("+")[0]
-    return [f"torch=={version}", "numpy>=1.26,<2.4", "Pillow"]
+def dynamic_metadata(settings, project):
+    # Exactly that one, with the part after '+' where pip knows it by such a name:
+    # 2.13.0+cpu and 2.13.0+cu130 are different libraries.
+    torch = importlib.metadata.version("torch")
+    return {"dependencies": [f"torch=={torch}", "numpy>=1.26,<2.4", "Pillow"]}
+
+
+def dynamic_wheel(settings):
+    """A wheel made from the source distribution may meet another torch."""
+    return {"dependencies": True}
