@@ -6,13 +6,15 @@
 
 The names are those of tools/surface.txt. A name is tested when a test refers to it
 in a file of python/tests that asserts something: directly (`paddle.add`,
-`F.relu`), or, for a member of a class, by its name behind a dot. By default only what
+`F.relu`), through a table of names and `getattr(paddle, name)`, or, for a member of a
+class, by its name behind a dot. By default only what
 is not "present and tested" is listed; --all lists everything. Exit status 1 if a
 name with a star is absent or untested.
 """
 
 import argparse
 import ast
+import importlib
 import sys
 from collections import Counter
 from pathlib import Path
@@ -59,10 +61,9 @@ def read_list():
                 yield section, f"{prefix}.{plain}", "*" in name, "~" in name
 
 
-def is_present(full_name):
+def find(full_name):
+    """The object of that name, or None."""
     parts = full_name.split(".")
-    import importlib
-
     for n in range(len(parts), 0, -1):
         try:
             found = importlib.import_module(".".join(parts[:n]))
@@ -72,9 +73,9 @@ def is_present(full_name):
             for part in parts[n:]:
                 found = getattr(found, part)
         except (AttributeError, NotImplementedError):
-            return False
-        return True
-    return False
+            return None
+        return found
+    return None
 
 
 class Uses(ast.NodeVisitor):
@@ -83,6 +84,7 @@ class Uses(ast.NodeVisitor):
     def __init__(self):
         self.aliases, self.names, self.members = {}, set(), set()
         self.kinds, self.calls, self.asserts = set(), set(), False
+        self.objects = set()
 
     def visit_Import(self, node):
         for a in node.names:
@@ -102,6 +104,23 @@ class Uses(ast.NodeVisitor):
         if isinstance(node, ast.Name) and node.id in self.aliases:
             return ".".join([self.aliases[node.id], *reversed(parts)])
         return None
+
+    def visit_FunctionDef(self, node):
+        """A test over names, `getattr(paddle, name)`, uses those of its table."""
+        names = [
+            n.value
+            for decorator in node.decorator_list
+            for n in ast.walk(decorator)
+            if isinstance(n, ast.Constant) and isinstance(n.value, str)
+        ]
+        for call in ast.walk(node):
+            if (
+                isinstance(call, ast.Call)
+                and getattr(call.func, "id", "") == "getattr"
+                and (owner := self.dotted(call.args[0]))
+            ):
+                self.names.update(f"{owner}.{name}" for name in names)
+        self.generic_visit(node)
 
     def generic_visit(self, node):
         self.kinds.add(type(node))
@@ -127,6 +146,9 @@ def collect_uses():
         if uses.asserts:
             for field in ("names", "members", "kinds", "calls"):
                 getattr(total, field).update(getattr(uses, field))
+    # One function has many names (paddle.reshape, paddle.tensor.reshape, ...).
+    ours = (find(n) for n in total.names if n.split(".")[0] == "paddle")
+    total.objects = {id(o) for o in ours if callable(o)}
     return total
 
 
@@ -138,6 +160,8 @@ def is_tested(full_name, uses):
         if member in CALLED:
             return CALLED[member] in uses.calls
         return member in uses.members
+    if id(find(full_name)) in uses.objects:
+        return True
     return any(n == full_name or n.startswith(full_name + ".") for n in uses.names)
 
 
@@ -149,7 +173,7 @@ def main():
     for section, name, starred, put_off in read_list():
         if put_off:
             state = "put off"
-        elif not is_present(name):
+        elif find(name) is None:
             state = "absent"
         else:
             state = "present and tested" if is_tested(name, uses) else "present"
