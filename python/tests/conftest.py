@@ -1,6 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every op call of every test also compares the op's shape rule with its kernel."""
+"""Every op call of every test also compares the op's shape rule with its kernel.
+
+FLEET_TEST_DEVICE=gpu runs the tests on the GPU. Products are then computed in full
+precision: TF32 keeps ten bits, fewer than the tolerances of the tests.
+"""
+
+import os
 
 import paddle
 
 paddle._core.check_shape_rules(True)
+paddle._core.allow_tf32(False)
+paddle.set_device(os.environ.get("FLEET_TEST_DEVICE", "cpu"))
