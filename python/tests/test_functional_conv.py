@@ -212,6 +212,26 @@ def test_pools(rank, options):
     )
 
 
+@pytest.mark.parametrize("size", [(6, 8), (7, 9)])
+@pytest.mark.parametrize("ceil", [False, True])
+def test_max_pool_that_halves_images_of_floats(size, ceil):
+    compare(
+        lambda x: F.max_pool2d(x, 2, 2, ceil_mode=ceil),
+        lambda x: T.max_pool2d(x, 2, 2, ceil_mode=ceil),
+        floats(3, 40, *size, dtype="float32"),
+        rtol=1e-6,
+    )
+
+
+def test_max_pool_passes_nan_on():
+    x = floats(1, 1, 4, 4, dtype="float32")
+    x[0, 0, 1, 0] = x[0, 0, 2, 3] = np.nan
+    out = F.max_pool2d(paddle.to_tensor(x), 2).numpy()
+    want = T.max_pool2d(torch.from_numpy(x), 2).numpy()
+    np.testing.assert_array_equal(out, want)
+    assert np.isnan(out).sum() == 2
+
+
 def test_max_pool_says_where_it_found_the_maximum():
     x = floats(2, 3, 6, 7)
     out, mask = F.max_pool2d(paddle.to_tensor(x), 2, return_mask=True)
