@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "fleet/ops/aten_error.h"
+#include "fleet/ops/node.h"
 
 namespace fleet::ops {
 namespace {
@@ -21,19 +22,6 @@ using program::TensorType;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 using SlotEnds = c10::SmallVector<uint32_t, 8>;
-
-// LibTorch holds nodes by std::shared_ptr up to 2.11 and by c10::intrusive_ptr
-// later; which one is read off an edge.
-using NodePtr = decltype(torch::autograd::Edge::function);
-
-template <class Node, class Ptr = NodePtr, class... Args>
-Ptr MakeNode(Args&&... args) {
-  if constexpr (requires { typename Ptr::weak_type; }) {
-    return std::make_shared<Node>(std::forward<Args>(args)...);
-  } else {
-    return c10::make_intrusive<Node>(std::forward<Args>(args)...);
-  }
-}
 
 std::span<const at::Tensor> Slot(std::span<const at::Tensor> tensors,
                                  std::span<const uint32_t> ends, int slot) {
@@ -80,7 +68,12 @@ class OpNode final : public torch::autograd::Node {
   void Connect(std::span<const at::Tensor> inputs,
                std::span<const uint32_t> input_ends) {
     for (int slot : op_.def->grad.gives) {
-      for (const at::Tensor& tensor : Slot(inputs, input_ends, slot)) {
+      auto tensors = Slot(inputs, input_ends, slot);
+      // The kernel returns a place for an absent input too.
+      if (tensors.empty() && !op_.def->inputs[slot].variadic) {
+        add_next_edge(torch::autograd::Edge());
+      }
+      for (const at::Tensor& tensor : tensors) {
         add_next_edge(tensor.defined()
                           ? torch::autograd::impl::gradient_edge(tensor)
                           : torch::autograd::Edge());

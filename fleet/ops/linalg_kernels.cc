@@ -316,7 +316,8 @@ Tensor EighGrad(const Tensor& values, const Tensor& vectors,
                 const std::string&) {
   Tensor inner = at::matmul(T(vectors), dvectors) * InverseGaps(values) +
                  at::diag_embed(dvalues);
-  return Mul(vectors, inner, T(vectors));
+  Tensor grad = Mul(vectors, inner, T(vectors));
+  return (grad + T(grad)) / 2;
 }
 
 Tensor Pinv(const Tensor& x, double rcond, bool hermitian) {

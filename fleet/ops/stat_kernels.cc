@@ -127,7 +127,7 @@ std::tuple<Tensor, Tensor> Quantile(const Tensor& x, at::ArrayRef<double> q,
     bool gone = std::find(axes.begin(), axes.end(), i) != axes.end();
     if (!gone || keep) shape.push_back(gone ? 1 : x.size(i));
   }
-  if (shape.empty()) shape.push_back(1);
+  if (shape.empty() && !list) shape.push_back(1);
   std::vector<Tensor> results;
   for (double one : q) {
     TORCH_CHECK(one >= 0 && one <= 1, "q must lie in [0, 1], but is ", one);

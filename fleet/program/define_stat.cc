@@ -48,11 +48,15 @@ Types QuantileShape(const OpTypes& t) {
   TensorType out = types[0];
   if (out.dtype != DType::kFloat64) out.dtype = DType::kFloat32;
   auto count = static_cast<int64_t>(t.attr<std::vector<double>>("q").size());
-  if (t.attr<bool>("list")) out.dims.insert(out.dims.begin(), count);
   const auto& axes = t.attr<std::vector<int64_t>>("dim");
+  bool full = axes.empty() || t.attr<bool>("reduce_all");
+  if (t.attr<bool>("list")) {
+    if (full && !t.attr<bool>("keep_dim")) out.dims.clear();
+    out.dims.insert(out.dims.begin(), count);
+  }
   Dims order{1, 1};
   for (size_t i = 0; i < x.dims.size(); ++i) {
-    bool reduced = axes.empty() || t.attr<bool>("reduce_all");
+    bool reduced = full;
     for (int64_t axis : axes) {
       auto rank = static_cast<int64_t>(x.dims.size());
       reduced |= (axis < 0 ? axis + rank : axis) == static_cast<int64_t>(i);

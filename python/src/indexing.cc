@@ -55,14 +55,53 @@ TensorIndex AsSlice(PyObject* object, int64_t size) {
   throw nb::python_error();
 }
 
-// How many dimensions of the tensor one part of an index takes.
-int64_t Consumes(PyObject* part) {
-  if (part == Py_None || part == Py_Ellipsis || PyBool_Check(part)) return 0;
-  const at::Tensor* tensor = AsTensor(part);
-  if (tensor != nullptr && tensor->scalar_type() == at::kBool) {
-    return tensor->dim();
+// One part of an index. Lists, arrays and tensors have become a tensor, of
+// positions or a mask.
+struct Part {
+  PyObject* object;
+  at::Tensor tensor;     // undefined for ints, slices, None and ...
+  int64_t consumes = 1;  // how many dimensions it takes
+};
+
+bool IsList(PyObject* object) {
+  if (PyLong_Check(object) || PyUnicode_Check(object) ||
+      PyBytes_Check(object)) {
+    return false;
   }
-  return 1;
+  if (PyIndex_Check(object)) {
+    // An array of numpy, which is a list unless it is a single number.
+    nb::object ndim = nb::steal(PyObject_GetAttrString(object, "ndim"));
+    if (!ndim.is_valid()) PyErr_Clear();
+    return ndim.is_valid() && PyLong_AsLong(ndim.ptr()) > 0;
+  }
+  return PySequence_Check(object) ||
+         PyObject_HasAttrString(object, "__array__");
+}
+
+Part ReadPart(PyObject* object, at::Device device) {
+  Part part{object, {}};
+  if (object == Py_None || object == Py_Ellipsis || PyBool_Check(object)) {
+    part.consumes = 0;
+  } else if (PySlice_Check(object)) {
+    part.consumes = 1;
+  } else if (const at::Tensor* tensor = AsTensor(object)) {
+    part.tensor = *tensor;
+  } else if (IsList(object)) {
+    part.tensor = TensorFromObject(object, at::kCPU);
+    if (part.tensor.numel() == 0 && part.tensor.scalar_type() != at::kBool) {
+      part.tensor = part.tensor.to(at::kLong);
+    }
+  }
+  if (!part.tensor.defined()) return part;
+  at::ScalarType type = part.tensor.scalar_type();
+  if (at::isFloatingType(type)) {
+    Fail(PyExc_IndexError,
+         "a list or tensor that indexes must hold integers or booleans");
+  }
+  bool mask = type == at::kBool || type == at::kByte;
+  if (mask) part.consumes = part.tensor.dim();
+  part.tensor = part.tensor.to(device, mask ? at::kBool : at::kLong);
+  return part;
 }
 
 // ATen checks positions itself, except on a GPU.
@@ -73,53 +112,39 @@ at::Tensor Checked(at::Tensor index, const at::Tensor& x, int64_t dim) {
   return index;
 }
 
-TensorIndex AsIndex(PyObject* part, const at::Tensor& x, int64_t dim) {
-  if (part == Py_None) return at::indexing::None;
-  if (part == Py_Ellipsis) return at::indexing::Ellipsis;
-  if (PyBool_Check(part)) return part == Py_True;
-  if (PySlice_Check(part)) {
-    return AsSlice(part, dim < x.dim() ? x.size(dim) : 0);
+TensorIndex AsIndex(const Part& part, const at::Tensor& x, int64_t dim) {
+  PyObject* object = part.object;
+  if (object == Py_None) return at::indexing::None;
+  if (object == Py_Ellipsis) return at::indexing::Ellipsis;
+  if (PyBool_Check(object)) return object == Py_True;
+  if (PySlice_Check(object)) {
+    return AsSlice(object, dim < x.dim() ? x.size(dim) : 0);
   }
-  if (const at::Tensor* tensor = AsTensor(part)) {
-    at::Tensor index = *tensor;
-    if (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte) {
-      return index.to(at::kBool);
-    }
-    if (at::isFloatingType(index.scalar_type())) {
-      Fail(PyExc_IndexError, "a tensor index must hold integers or booleans");
-    }
-    // A scalar tensor of shape [1] picks one element, as an int does.
-    if (index.numel() == 1 && index.dim() <= 1) return index.item<int64_t>();
-    return Checked(index.to(at::kLong), x, dim);
-  }
-  if (PyIndex_Check(part)) return AsInt(part);
-  bool text = PyUnicode_Check(part) || PyBytes_Check(part);
-  if (!text &&
-      (PySequence_Check(part) || PyObject_HasAttrString(part, "__array__"))) {
-    at::Tensor index = TensorFromObject(part, at::kCPU);
-    if (index.numel() == 0) index = index.to(at::kLong);
-    if (at::isFloatingType(index.scalar_type())) {
-      Fail(PyExc_IndexError, "an index list must hold integers or booleans");
-    }
-    index = index.to(x.device());
+  if (part.tensor.defined()) {
+    const at::Tensor& index = part.tensor;
     if (index.scalar_type() == at::kBool) return index;
-    return Checked(index.to(at::kLong), x, dim);
+    // A tensor of shape [1] picks one element, as an int does.
+    if (AsTensor(object) != nullptr && index.numel() == 1 && index.dim() <= 1) {
+      return index.item<int64_t>();
+    }
+    return Checked(index, x, dim);
   }
+  if (PyIndex_Check(object)) return AsInt(object);
   Fail(PyExc_IndexError,
-       std::string("cannot index a Tensor with ") + Py_TYPE(part)->tp_name);
+       std::string("cannot index a Tensor with ") + Py_TYPE(object)->tp_name);
 }
 
 std::vector<TensorIndex> AsIndices(const at::Tensor& x, nb::handle index) {
-  std::vector<PyObject*> parts;
+  std::vector<Part> parts;
   if (PyTuple_Check(index.ptr())) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(index.ptr()); ++i) {
-      parts.push_back(PyTuple_GET_ITEM(index.ptr(), i));
+      parts.push_back(ReadPart(PyTuple_GET_ITEM(index.ptr(), i), x.device()));
     }
   } else {
-    parts.push_back(index.ptr());
+    parts.push_back(ReadPart(index.ptr(), x.device()));
   }
   int64_t consumed = 0;
-  for (PyObject* part : parts) consumed += Consumes(part);
+  for (const Part& part : parts) consumed += part.consumes;
   if (consumed > x.dim()) {
     Fail(PyExc_IndexError, "too many indices: " + std::to_string(consumed) +
                                " for a tensor of " + std::to_string(x.dim()) +
@@ -127,9 +152,9 @@ std::vector<TensorIndex> AsIndices(const at::Tensor& x, nb::handle index) {
   }
   std::vector<TensorIndex> indices;
   int64_t dim = 0;
-  for (PyObject* part : parts) {
+  for (const Part& part : parts) {
     indices.push_back(AsIndex(part, x, dim));
-    dim += part == Py_Ellipsis ? x.dim() - consumed : Consumes(part);
+    dim += part.object == Py_Ellipsis ? x.dim() - consumed : part.consumes;
   }
   return indices;
 }

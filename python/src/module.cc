@@ -7,6 +7,7 @@ void BindFile(nanobind::module_& m);
 void BindTensor(nanobind::module_& m);
 void BindOps(nanobind::module_& m);
 void BindAutograd(nanobind::module_& m);
+void BindPyLayer(nanobind::module_& m);
 void BindOptim(nanobind::module_& m);
 void BindData(nanobind::module_& m);
 }  // namespace fleet::python
@@ -18,6 +19,7 @@ NB_MODULE(_core, m) {
   fleet::python::BindTensor(m);
   fleet::python::BindOps(m);
   fleet::python::BindAutograd(m);
+  fleet::python::BindPyLayer(m);
   fleet::python::BindOptim(m);
   fleet::python::BindData(m);
 }

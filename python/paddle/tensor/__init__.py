@@ -36,6 +36,8 @@ def _attach_methods():
         setattr(Tensor, name, member)
     # Python drops it where __eq__ is set.
     Tensor.__hash__ = object.__hash__
+    # Where others, such as pickle, find it.
+    Tensor.__module__ = "paddle"
 
 
 _attach_methods()

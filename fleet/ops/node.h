@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef FLEET_OPS_NODE_H_
+#define FLEET_OPS_NODE_H_
+
+#include <memory>
+#include <utility>
+
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/autograd/edge.h>
+
+namespace fleet::ops {
+
+// How LibTorch holds the nodes of its graph: by std::shared_ptr up to 2.11 and
+// by c10::intrusive_ptr later; which one is read off an edge.
+using NodePtr = decltype(torch::autograd::Edge::function);
+
+template <class Node, class Ptr = NodePtr, class... Args>
+Ptr MakeNode(Args&&... args) {
+  if constexpr (requires { typename Ptr::weak_type; }) {
+    return std::make_shared<Node>(std::forward<Args>(args)...);
+  } else {
+    return c10::make_intrusive<Node>(std::forward<Args>(args)...);
+  }
+}
+
+}  // namespace fleet::ops
+
+#endif  // FLEET_OPS_NODE_H_
