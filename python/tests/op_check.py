@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares an op of ours, its value and its gradients, with torch's or numpy's.
+
+Tolerances: float64 inputs, where both sides differ by rounding of the same formula,
+rtol 1e-7 for values and 1e-6 for gradients; float32 inputs, rtol 1e-5.
+"""
+
+import numpy as np
+import paddle
+import torch
+
+
+def _flat(value):
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _dtype_name(value):
+    return str(value.dtype).removeprefix("torch.")
+
+
+def _agree(ours, theirs, rtol, atol, what):
+    theirs = theirs.numpy(force=True) if isinstance(theirs, torch.Tensor) else theirs
+    theirs = np.asarray(theirs)
+    # Ours keeps one dimension where theirs has none.
+    shape = list(theirs.shape) or [1]
+    assert ours.shape == shape, f"{what}: shape {ours.shape}, expected {shape}"
+    np.testing.assert_allclose(
+        ours.numpy().reshape(theirs.shape), theirs, rtol, atol, err_msg=what
+    )
+
+
+def check(
+    ours, theirs, *arrays, grad=True, second=False, rtol=None, atol=1e-8, dtype=True
+):
+    """Calls `ours` on paddle tensors of the arrays and `theirs` on torch tensors (on
+    the arrays themselves with theirs.numpy = True, then without gradients), and
+    compares all results; with `grad` also the gradients of a weighted sum of them
+    with respect to every floating-point input, and with `second` the gradients of a
+    weighted sum of those. `dtype` says that element types must agree too."""
+    single = any(a.dtype == np.float32 for a in arrays)
+    rtol = (1e-5 if single else 1e-7) if rtol is None else rtol
+    atol = 1e-5 if single else atol
+    mine = [paddle.to_tensor(a) for a in arrays]
+    yours = [torch.from_numpy(np.array(a)) for a in arrays]
+    for x, y in zip(mine, yours):
+        x.stop_gradient = not (grad and y.is_floating_point())
+        y.requires_grad_(not x.stop_gradient)
+    got, want = _flat(ours(*mine)), _flat(theirs(*yours))
+    assert len(got) == len(want)
+    for g, w in zip(got, want):
+        _agree(g, w, rtol, atol, "value")
+        if dtype:
+            assert g.dtype.name == _dtype_name(w)
+    if not grad:
+        assert all(g.stop_gradient for g in got)
+        return
+    _check_gradients(got, want, mine, yours, second, 10 * rtol, 10 * atol)
+
+
+def check_numpy(ours, theirs, *arrays, rtol=1e-6, atol=1e-8):
+    """Calls `ours` on paddle tensors and `theirs` on the numpy arrays, and compares."""
+    got = _flat(ours(*[paddle.to_tensor(a) for a in arrays]))
+    want = _flat(theirs(*arrays))
+    assert len(got) == len(want)
+    for g, w in zip(got, want):
+        _agree(g, w, rtol, atol, "value")
+
+
+def _weighted(results, seed):
+    """Weighted sums, ours and torch's, of pairs of results."""
+    rng = np.random.default_rng(seed)
+    our_sum, their_sum = 0, 0
+    for g, w in results:
+        weight = rng.standard_normal(tuple(w.shape)).astype(_dtype_name(w))
+        their_sum = their_sum + (w * torch.from_numpy(np.asarray(weight))).sum()
+        our_sum = our_sum + (g * paddle.to_tensor(weight.reshape(g.shape))).sum()
+    return our_sum, their_sum
+
+
+def _check_gradients(got, want, mine, yours, second, rtol, atol):
+    flowing = [(g, w) for g, w in zip(got, want) if w.requires_grad]
+    for g, w in zip(got, want):
+        assert g.stop_gradient == (not w.requires_grad)
+    inputs = [(x, y) for x, y in zip(mine, yours) if y.requires_grad]
+    our_sum, their_sum = _weighted(flowing, 1)
+    xs, ys = [x for x, _ in inputs], [y for _, y in inputs]
+    our_grads = paddle.grad(our_sum, xs, create_graph=second, allow_unused=True)
+    their_grads = torch.autograd.grad(
+        their_sum, ys, create_graph=second, allow_unused=True
+    )
+    pairs = [(a, b) for a, b in zip(our_grads, their_grads) if b is not None]
+    for i, (a, b) in enumerate(pairs):
+        _agree(a, b, rtol, atol, f"gradient {i}")
+    if not second:
+        return
+    # The gradient of a linear op does not depend on its input.
+    pairs = [(a, b) for a, b in pairs if b.requires_grad]
+    if not pairs:
+        return
+    our_sum, their_sum = _weighted(pairs, 2)
+    our_seconds = paddle.grad(our_sum, xs, allow_unused=True)
+    their_seconds = torch.autograd.grad(their_sum, ys, allow_unused=True)
+    for i, (a, b) in enumerate(zip(our_seconds, their_seconds)):
+        if b is None:
+            assert a is None or not a.numpy().any()
+            continue
+        expected = b.numpy(force=True)
+        a = paddle.zeros_like(xs[i]) if a is None else a
+        _agree(a, expected, 10 * rtol, 10 * atol, f"second gradient {i}")
+
+
+def floats(*shape, low=-2.0, high=2.0, seed=0, dtype="float64"):
+    """Numbers drawn evenly from [low, high)."""
+    rng = np.random.default_rng(seed + sum(shape))
+    return rng.uniform(low, high, shape).astype(dtype)
+
+
+def ints(*shape, low=-5, high=6, seed=0, dtype="int64"):
+    """Integers drawn evenly from [low, high)."""
+    return np.random.default_rng(seed).integers(low, high, shape).astype(dtype)
