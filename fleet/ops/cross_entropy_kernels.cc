@@ -326,10 +326,8 @@ InputIs KindOf(bool use_softmax) {
   return use_softmax ? InputIs::kLogits : InputIs::kProbabilities;
 }
 
-// One loss per row in the shape that the label had.
-Tensor ShapeLosses(const Tensor& rows, const Tensor& x, const Tensor& label,
-                   bool soft, int64_t axis) {
-  if (!soft) return rows.reshape(label.sizes());
+// One loss per row in the shape of `x` with a one in place of the classes.
+Tensor KeepAxis(const Tensor& rows, const Tensor& x, int64_t axis) {
   std::vector<int64_t> shape(x.sizes().begin(), x.sizes().end());
   shape[axis] = 1;
   return rows.reshape(shape);
@@ -373,7 +371,8 @@ std::tuple<Tensor, Tensor, Tensor> CrossEntropy(const Tensor& logits,
   Losses losses = Forward(p, WantsSum(reduction));
   Tensor loss;
   if (reduction == "none") {
-    loss = ShapeLosses(losses.rows, logits, label, soft, axis);
+    loss = soft ? KeepAxis(losses.rows, logits, axis)
+                : losses.rows.reshape(label.sizes());
   } else {
     loss =
         reduction == "sum" ? losses.sum : Mean(losses.sum, losses.total_weight);
@@ -413,7 +412,7 @@ std::tuple<Tensor, Tensor> SoftmaxWithCrossEntropy(const Tensor& logits,
                           InputIs::kLogits);
   Losses losses = Forward(p, false);
   return {FromRows(losses.softmax, logits, axis),
-          ShapeLosses(losses.rows, logits, label, soft, axis)};
+          KeepAxis(losses.rows, logits, axis)};
 }
 
 Tensor SoftmaxWithCrossEntropyGrad(const Tensor& logits, const Tensor& label,

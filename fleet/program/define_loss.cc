@@ -109,7 +109,11 @@ Types CrossEntropyShape(const OpTypes& t) {
 
 Types SoftmaxWithCrossEntropyShape(const OpTypes& t) {
   const TensorType& x = t.in("Logits");
-  ASSIGN_OR_RETURN(Dims dims, CrossEntropyDims(t, x));
+  RETURN_IF_ERROR(CrossEntropyDims(t, x).status());
+  ASSIGN_OR_RETURN(int64_t axis, NormalizeAxis(t.attr<int64_t>("axis"),
+                                               x.dims.size(), "axis"));
+  Dims dims = x.dims;
+  dims[axis] = 1;
   return std::vector<TensorType>{x, {x.dtype, dims}};
 }
 

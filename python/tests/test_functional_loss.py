@@ -207,12 +207,14 @@ def test_an_empty_batch_sums_to_zero(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_softmax_with_cross_entropy_keeps_a_one(dtype):
+@pytest.mark.parametrize("column", [False, True])
+def test_softmax_with_cross_entropy_keeps_a_one(dtype, column):
     y = labels(7)
+    given = paddle.to_tensor(y[:, None] if column else y)
     x = floats(7, 5, dtype=dtype)
 
     def ours(x):
-        loss = F.softmax_with_cross_entropy(x, paddle.to_tensor(y[:, None]))
+        loss = F.softmax_with_cross_entropy(x, given)
         assert loss.shape == [7, 1]
         return loss.reshape([7])
 
@@ -224,7 +226,7 @@ def test_softmax_with_cross_entropy_keeps_a_one(dtype):
         **tolerance(dtype),
     )
     _, softmax = F.softmax_with_cross_entropy(
-        paddle.to_tensor(x), paddle.to_tensor(y[:, None]), return_softmax=True
+        paddle.to_tensor(x), given, return_softmax=True
     )
     np.testing.assert_allclose(
         softmax.numpy(), torch.softmax(torch.from_numpy(x), 1).numpy(), rtol=1e-5
