@@ -88,6 +88,12 @@ def new_parameter(shape, attr, dtype, is_bias, default_initializer, owner):
         )
     fill = attr.initializer or initializers.choose(is_bias, default_initializer)
     name = attr.name or unique_name.generate(f"{owner}.{'b' if is_bias else 'w'}")
+    for n in shape:
+        if not hasattr(n, "__index__"):
+            raise TypeError(
+                f"parameter {name}: shape {list(shape)} must hold integers, but has a "
+                f"{type(n).__name__}"
+            )
     shape = [int(n) for n in shape]
     if any(n < 0 for n in shape):
         raise ValueError(f"parameter {name}: shape {shape} has a negative dimension")

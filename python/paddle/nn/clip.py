@@ -22,6 +22,16 @@ def _takes_part(pair):
     return gradient is not None and getattr(parameter, "need_clip", True)
 
 
+def _norm(owner, clip_norm):
+    if isinstance(clip_norm, str) or not hasattr(clip_norm, "__float__"):
+        raise TypeError(
+            f"{owner}: clip_norm must be a number, but got {type(clip_norm).__name__}"
+        )
+    if not float(clip_norm) >= 0:
+        raise ValueError(f"{owner}: clip_norm must not be negative, but is {clip_norm}")
+    return float(clip_norm)
+
+
 class ClipGradBase:
     """A way of clipping. `_engine_clip` says it to the engine."""
 
@@ -70,7 +80,7 @@ class ClipGradByNorm(ClipGradBase):
     """Scales each gradient whose norm is above `clip_norm` down to it."""
 
     def __init__(self, clip_norm):
-        self.clip_norm = float(clip_norm)
+        self.clip_norm = _norm("ClipGradByNorm", clip_norm)
 
     def _engine_clip(self):
         return _core.optim.Clip.by_norm(self.clip_norm)
@@ -84,7 +94,7 @@ class ClipGradByGlobalNorm(ClipGradBase):
     is at most `clip_norm`."""
 
     def __init__(self, clip_norm, group_name="default_group", auto_skip_clip=False):
-        self.clip_norm = float(clip_norm)
+        self.clip_norm = _norm("ClipGradByGlobalNorm", clip_norm)
         self.group_name = group_name
         self.auto_skip_clip = auto_skip_clip
 

@@ -2,9 +2,11 @@
 """What all optimizers share. The arithmetic is fleet/optim's; a step is one call into the
 engine, whatever the number of parameters."""
 
+import math
 import numbers
 import re
 import warnings
+from collections.abc import Mapping
 
 from .. import _core
 from ..nn.clip import ClipGradBase
@@ -38,14 +40,23 @@ def check_fraction(owner, name, value):
     """A hyper-parameter that lies in [0, 1)."""
     if value is None:
         raise ValueError(f"{owner}: {name} is not set")
+    check_number(owner, name, value)
     if not 0 <= value < 1:
         raise ValueError(f"{owner}: {name} must be in [0, 1), but got {value}")
+
+
+def check_number(owner, name, value):
+    if not isinstance(value, numbers.Real):
+        raise TypeError(
+            f"{owner}: {name} must be a number, but got {type(value).__name__}"
+        )
 
 
 def check_set(owner, **values):
     for name, value in values.items():
         if value is None:
             raise ValueError(f"{owner}: {name} is not set")
+        check_number(owner, name, value)
 
 
 class _Group:
@@ -213,11 +224,8 @@ class Optimizer:
                 f"{type(self._learning_rate).__name__}, so set_lr cannot set it; use "
                 "the scheduler, or set_lr_scheduler"
             )
-        if not isinstance(value, numbers.Real):
-            raise TypeError(
-                f"set_lr: value must be a number, but got {type(value).__name__}"
-            )
-        self._learning_rate = float(value)
+        check_number("set_lr", "value", value)
+        self._learning_rate = self._checked_rate(value)
 
     def set_lr_scheduler(self, scheduler):
         """Lets a scheduler give the learning rate from now on."""
@@ -228,12 +236,21 @@ class Optimizer:
             )
         self._set_learning_rate(scheduler)
 
+    def _checked_rate(self, value):
+        value = float(value)
+        if not 0 <= value < math.inf:
+            raise ValueError(
+                f"{type(self).__name__}: the learning rate must be a finite number of "
+                f"at least 0, but is {value}"
+            )
+        return value
+
     def _set_learning_rate(self, learning_rate):
         self._scheduled = isinstance(learning_rate, LRScheduler)
         if self._scheduled:
             self._learning_rate = learning_rate
         elif isinstance(learning_rate, numbers.Real):
-            self._learning_rate = float(learning_rate)
+            self._learning_rate = self._checked_rate(learning_rate)
         else:
             raise TypeError(
                 f"{type(self).__name__}: learning_rate must be a number or an "
@@ -267,6 +284,11 @@ class Optimizer:
         dict change nothing. ValueError if a shape does not fit."""
         if not state_dict:
             return
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(
+                f"{type(self).__name__}: set_state_dict takes a dict, as state_dict() "
+                f"gives it, but got {type(state_dict).__name__}"
+            )
         state = dict(state_dict)
         scheduler_state = state.pop("LR_Scheduler", None)
         if scheduler_state is not None and self._scheduled:
@@ -311,7 +333,8 @@ class Optimizer:
     # ---- parameters -----------------------------------------------------------------
 
     def _take_parameters(self, parameters):
-        if isinstance(parameters, (_core.Tensor, dict, str)):
+        wrong = (_core.Tensor, dict, str)
+        if isinstance(parameters, wrong) or not hasattr(parameters, "__iter__"):
             raise TypeError(
                 f"{type(self).__name__}: parameters must be a list of Tensors, such as "
                 f"model.parameters(), but got {type(parameters).__name__}"

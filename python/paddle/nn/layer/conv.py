@@ -19,11 +19,13 @@ __all__ = [
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
-def _per_dimension(value, n, what):
-    """`value` as n integers."""
+def _per_dimension(value, n, what, least=1):
+    """`value` as n integers, none below `least`."""
     values = list(value) if isinstance(value, (list, tuple)) else [value] * n
     if len(values) != n or not all(hasattr(v, "__index__") for v in values):
         raise ValueError(f"{what} must be an integer or {n} of them, not {value!r}")
+    if min(values) < least:
+        raise ValueError(f"{what} must be at least {least}, but is {value!r}")
     return [int(v) for v in values]
 
 
@@ -156,7 +158,7 @@ class _Forward(_Conv):
             pairs = [(total // 2, total - total // 2) for total in totals]
         else:
             sizes = _per_dimension(
-                padding, self._DIMS, f"{type(self).__name__}: padding"
+                padding, self._DIMS, f"{type(self).__name__}: padding", least=0
             )
             pairs = [(size, size) for size in sizes]
         return [size for pair in reversed(pairs) for size in pair]

@@ -5,6 +5,7 @@ import copy
 import re
 import warnings
 from collections import OrderedDict
+from collections.abc import Mapping
 
 from ... import _core, _ops
 from ..._core import Tensor
@@ -349,6 +350,11 @@ class Layer:
 
         Returns the names that were not filled, and those nobody asked for.
         """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(
+                f"{type(self).__name__}: set_state_dict takes a dict, as state_dict() "
+                f"gives it, but got {type(state_dict).__name__}"
+            )
         missing, used = [], set()
         for key, target in self.state_dict(use_hook=False).items():
             name = key if use_structured_name else target.name
