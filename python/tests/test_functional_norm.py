@@ -71,6 +71,13 @@ def test_running_statistics_stay_with_global_stats():
     np.testing.assert_array_equal(mean.numpy(), running(3)[0])
 
 
+def test_the_statistics_of_the_batch_can_be_had_outside_training():
+    x = paddle.to_tensor(floats(4, 3, 5, 6))
+    trained = F.batch_norm(x, *fixed(*running(3)), training=True)
+    asked = F.batch_norm(x, *fixed(*running(3)), use_global_stats=False)
+    np.testing.assert_array_equal(asked.numpy(), trained.numpy())
+
+
 def test_two_forward_passes_before_one_backward():
     mean, var = fixed(*running(3, "float32"))
     x = paddle.to_tensor(floats(4, 3, dtype="float32"), stop_gradient=False)

@@ -31,11 +31,14 @@ def batch_norm(
     """Each channel of x with mean 0 and variance 1, times weight, plus bias.
 
     In training the statistics are the batch's, and the running ones move in place:
-    running = momentum * running + (1 - momentum) * batch. Otherwise, and with
-    use_global_stats, the running ones are used.
+    running = momentum * running + (1 - momentum) * batch. Otherwise the running ones
+    are used. use_global_stats decides it the other way round.
     """
+    is_test = not training
     if use_global_stats is None:
-        use_global_stats = not training
+        use_global_stats = is_test
+    # Asked for by name, the batch's statistics are used outside training too.
+    is_test = is_test and use_global_stats
     out, _, _ = _ops.batch_norm(
         x,
         running_mean,
@@ -44,7 +47,7 @@ def batch_norm(
         bias,
         momentum,
         epsilon,
-        not training,
+        is_test,
         use_global_stats,
         data_format,
     )
