@@ -8,7 +8,18 @@ precision: TF32 keeps ten bits, fewer than the tolerances of the tests.
 import os
 
 import paddle
+import pytest
+
+DEVICE = os.environ.get("FLEET_TEST_DEVICE", "cpu")
 
 paddle._core.check_shape_rules(True)
 paddle._core.allow_tf32(False)
-paddle.set_device(os.environ.get("FLEET_TEST_DEVICE", "cpu"))
+paddle.set_device(DEVICE)
+if paddle.get_device().split(":")[0] != DEVICE.split(":")[0]:
+    raise RuntimeError(f"FLEET_TEST_DEVICE is {DEVICE}, which is not there")
+
+
+@pytest.fixture(autouse=True)
+def _device():
+    """No test leaves its device to the next."""
+    paddle.set_device(DEVICE)
