@@ -17,9 +17,8 @@ using Types = Result<std::vector<TensorType>>;
 // As X, which must have the dimension that `axis` names.
 Types SoftmaxShape(const OpTypes& t) {
   const TensorType& x = t.in("X");
-  ASSIGN_OR_RETURN(
-      [[maybe_unused]] int64_t axis,
-      NormalizeAxis(t.attr<int64_t>("axis"), x.dims.size(), "axis"));
+  RETURN_IF_ERROR(
+      NormalizeAxis(t.attr<int64_t>("axis"), x.dims.size(), "axis").status());
   if (!IsFloating(x.dtype)) {
     return InvalidArgument("x must be floating point, not ", Name(x.dtype));
   }
