@@ -219,7 +219,7 @@ Tensor Clip(const Tensor& x, double min, double max) {
   return low || high ? at::clamp(x, low, high) : x.clone();
 }
 Tensor ClipGrad(const Tensor& x, const Tensor& dout, double min, double max) {
-  return dout * at::logical_and(at::ge(x, min), at::le(x, max));
+  return dout * at::logical_and(at::gt(x, min), at::lt(x, max));
 }
 
 }  // namespace

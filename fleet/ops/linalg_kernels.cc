@@ -249,7 +249,7 @@ Tensor DeterminantGrad(const Tensor& x, const Tensor& out, const Tensor& dout) {
 
 Tensor Slogdet(const Tensor& x) {
   auto [sign, log] = at::linalg_slogdet(x);
-  return at::stack({AtLeast1D(sign), AtLeast1D(log)});
+  return at::stack({sign, log});
 }
 Tensor SlogdetGrad(const Tensor& x, const Tensor& dout) {
   Tensor inverse = std::get<0>(at::linalg_inv_ex(x));

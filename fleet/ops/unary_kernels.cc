@@ -26,7 +26,6 @@
 #include <ATen/ops/nan_to_num.h>
 #include <ATen/ops/reciprocal.h>
 #include <ATen/ops/relu.h>
-#include <ATen/ops/round.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/sigmoid_backward.h>
@@ -123,6 +122,13 @@ Tensor NanToNumGrad(const Tensor& x, const Tensor& dout, double, double,
   return dout * at::isfinite(x);
 }
 
+// Halves go away from zero. What trunc() leaves, twice over, is exact.
+Tensor Round(const Tensor& x) {
+  if (!x.is_floating_point()) return x.clone();
+  Tensor whole = at::trunc(x);
+  return whole + at::trunc((x - whole) * 2);
+}
+
 Tensor NoGradient(const Tensor& dout) { return at::zeros_like(dout); }
 
 }  // namespace
@@ -213,7 +219,7 @@ void AddUnaryKernels(KernelTable& k) {
 
   k.Add<[](const Tensor& x) { return at::floor(x); }, NoGradient>("floor");
   k.Add<[](const Tensor& x) { return at::ceil(x); }, NoGradient>("ceil");
-  k.Add<[](const Tensor& x) { return at::round(x); }, NoGradient>("round");
+  k.Add<Round, NoGradient>("round");
   k.Add<[](const Tensor& x) { return at::trunc(x); }, NoGradient>("trunc");
   k.Add<Stanh, StanhGrad>("stanh");
   k.Add<NanToNum, NanToNumGrad>("nan_to_num");

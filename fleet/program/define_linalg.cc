@@ -163,7 +163,7 @@ Types DeterminantShape(const OpTypes& t) {
 Types SlogdetShape(const OpTypes& t) {
   const TensorType& x = t.in("Input");
   RETURN_IF_ERROR(CheckSquare(x.dims, "Input"));
-  Dims dims = BatchOrOne(x.dims);
+  Dims dims(x.dims.begin(), x.dims.end() - 2);
   dims.insert(dims.begin(), 2);
   return std::vector<TensorType>{{x.dtype, dims}};
 }

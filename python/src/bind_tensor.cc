@@ -112,7 +112,9 @@ void SetItemInPlace(Tensor& self, nb::handle index, nb::handle value) {
 at::Tensor Number(nb::handle value, at::ScalarType type) {
   at::Scalar scalar;
   if (PyLong_Check(value.ptr())) {
-    scalar = nb::cast<int64_t>(value);
+    int64_t whole = PyLong_AsLongLong(value.ptr());
+    if (whole == -1 && PyErr_Occurred()) throw nb::python_error();
+    scalar = whole;
   } else if (PyComplex_Check(value.ptr())) {
     scalar = c10::complex<double>(PyComplex_RealAsDouble(value.ptr()),
                                   PyComplex_ImagAsDouble(value.ptr()));
@@ -302,6 +304,10 @@ void BindTensor(nb::module_& m) {
   m.def("get_default_dtype", [] { return DefaultContext().default_dtype; });
   m.def("cudnn_version", [] {
     return at::hasCUDA() ? at::detail::getCUDAHooks().versionCuDNN() : 0L;
+  });
+  m.def("allow_tf32", [](bool on) {
+    at::globalContext().setAllowTF32CuDNN(on);
+    at::globalContext().setAllowTF32CuBLAS(on);
   });
   m.def("get_rng_state", GetRngState);
   m.def("set_rng_state", SetRngState);

@@ -106,6 +106,18 @@ def test_scale_with_tensor_and_activation():
     )
 
 
+def test_round_takes_halves_away_from_zero():
+    x = paddle.to_tensor([0.5, 1.5, 2.5, -0.5, 0.49999997, 8388609.0, -3.0])
+    expected = [1.0, 2.0, 3.0, -1.0, 0.0, 8388609.0, -3.0]
+    assert paddle.round(x).tolist() == expected
+
+
+def test_clip_gives_no_gradient_at_its_bounds():
+    x = paddle.to_tensor([1.0, 2.0, 3.0], stop_gradient=False)
+    paddle.clip(x, 1.0, 3.0).sum().backward()
+    assert x.grad.tolist() == [0.0, 1.0, 0.0]
+
+
 def test_clip():
     check(lambda x: paddle.clip(x, -1, 0.5), lambda x: x.clamp(-1, 0.5), floats(9))
     check(lambda x: paddle.clip(x, max=0.5), lambda x: x.clamp(max=0.5), floats(9))
@@ -288,6 +300,19 @@ def test_large_integers_keep_their_digits():
     x = paddle.to_tensor([1])
     assert (x + (2**60 + 1)).tolist() == [2**60 + 2]
     assert (x * (2**60 + 1)).tolist() == [2**60 + 1]
+
+
+def test_numbers_that_do_not_fit_widen_the_result():
+    x = np.array([1, 200], "uint8")
+    check_numpy(lambda x: x > -1, lambda x: x.astype("int64") > -1, x)
+    check_numpy(lambda x: x < 300, lambda x: x.astype("int64") < 300, x)
+    check_numpy(lambda x: x // 300, lambda x: x.astype("int64") // 300, x)
+    y = paddle.to_tensor([1], dtype="int32")
+    assert paddle.add(y, 2**40).dtype == paddle.int64
+    assert (y + 2**40).tolist() == [2**40 + 1]
+    with pytest.raises(OverflowError):
+        paddle.to_tensor([1]) + 2**70
+    assert (paddle.to_tensor([1.0]) * 2**70).item() == 2.0**70
 
 
 def test_bool_tensors_count_beside_numbers():

@@ -157,6 +157,8 @@ def to(self, *args, **kwargs):
             device = arg
         elif isinstance(arg, Place):
             device = arg
+        elif isinstance(arg, str) and not _dtype.is_known(arg):
+            raise ValueError(f"to(): '{arg}' is neither a device nor an element type")
         elif arg is not None:
             dtype = arg
     x = self if device is None else _moved(self, device_of(device), blocking)
@@ -232,7 +234,10 @@ class TensorHook:
 def backward(self, grad_tensor=None, retain_graph=False):
     """Adds the gradient of this tensor, weighted by `grad_tensor` (ones by default),
     to `.grad` of every leaf it came from."""
-    _backward(self, grad_tensor, retain_graph)
+    if grad_tensor is None and not self.stop_gradient:
+        _core.backward([self], [None], retain_graph)
+    else:
+        _backward(self, grad_tensor, retain_graph)
 
 
 def gradient(self):

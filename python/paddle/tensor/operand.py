@@ -8,6 +8,14 @@ from .._core import DType, Tensor
 
 _FLOATING = (DType.float32, DType.float64, DType.float16, DType.bfloat16)
 _COMPLEX = (DType.complex64, DType.complex128)
+# What fits into the types that many numbers do not fit into.
+NARROW = {
+    DType.bool: (1, 0),
+    DType.uint8: (0, 2**8 - 1),
+    DType.int8: (-(2**7), 2**7 - 1),
+    DType.int16: (-(2**15), 2**15 - 1),
+    DType.int32: (-(2**31), 2**31 - 1),
+}
 
 
 def is_integral(dtype):
@@ -20,7 +28,8 @@ def _scalar_dtype(dtype, value):
     if isinstance(value, bool):
         return dtype
     if isinstance(value, numbers.Integral):
-        return DType.int64 if dtype is DType.bool else dtype
+        low, high = NARROW.get(dtype, (value, value))
+        return dtype if low <= value <= high else DType.int64
     if isinstance(value, numbers.Real):
         return _core.get_default_dtype() if is_integral(dtype) else dtype
     return DType.complex128 if dtype is DType.float64 else DType.complex64
@@ -34,6 +43,9 @@ def to_operand(value, dtype):
         return value
     if isinstance(value, numbers.Number):
         kind = _scalar_dtype(dtype, value)
+        if is_integral(kind) and kind is not dtype:
+            # With a dimension, it widens the integers that it meets.
+            return _core.from_object([int(value)])
         if kind not in _COMPLEX:
             value = int(value) if is_integral(kind) else float(value)
         return _core.scalar(value, kind)

@@ -7,7 +7,7 @@ is one, since that reads nothing but the tensor.
 
 from .. import _ops
 from .._core import DType, Tensor
-from .operand import to_operand
+from .operand import NARROW, to_operand
 
 _add = _ops.elementwise_add
 _sub = _ops.elementwise_sub
@@ -26,7 +26,8 @@ def _fits_scale(x, number):
     if dtype is _FLOAT32 or dtype is _FLOAT64:
         return kind is float or kind is int
     if kind is int:
-        return dtype is not DType.bool and -_EXACT < number < _EXACT
+        low, high = NARROW.get(dtype, (-_EXACT, _EXACT))
+        return low <= number <= high
     return kind is float and dtype in (DType.float16, DType.bfloat16)
 
 
