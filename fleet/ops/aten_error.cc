@@ -73,6 +73,11 @@ Status FromException(const std::exception& error) {
   if (auto* aten = dynamic_cast<const c10::Error*>(&error)) {
     text = aten->what_without_backtrace();
   }
+  if (text.find("modified by an inplace operation") != text.npos) {
+    return InvalidArgument(
+        "a tensor whose values backward needs was changed in place after its "
+        "use; change a copy of it, as x.clone() gives");
+  }
   if (IsOutOfMemory(text)) return ErrnoStatus(ENOMEM, OutOfMemoryText(text));
   return InvalidArgument(WithOurTypeNames(text));
 }

@@ -86,6 +86,8 @@ Problem MakeProblem(const Tensor& x, const Tensor& label, const Tensor& weight,
   Problem p{.x = AsRows(x, axis), .weight = weight, .input_is = input_is};
   p.soft = soft;
   p.ignore_index = ignore_index;
+  TORCH_CHECK(!weight.defined() || weight.numel() == p.classes(),
+              "weight must have one element for each class");
   if (soft) {
     TORCH_CHECK(label.sizes() == x.sizes() && label.is_floating_point(),
                 "a soft label must have the shape of the input");

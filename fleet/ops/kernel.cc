@@ -88,7 +88,7 @@ at::ScalarType ToScalarType(DType dtype) {
     case DType::kNone:
       break;
   }
-  FLEET_CHECK(false, "no scalar type for dtype ", static_cast<int>(dtype));
+  TORCH_CHECK(false, "no element type is given");
   return at::kFloat;
 }
 

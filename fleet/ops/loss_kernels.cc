@@ -9,6 +9,7 @@
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/_log_softmax_backward_data.h>
 #include <ATen/ops/abs.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/binary_cross_entropy.h>
 #include <ATen/ops/binary_cross_entropy_backward.h>
 #include <ATen/ops/clamp.h>
@@ -27,6 +28,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "fleet/ops/cpu_path.h"
+#include "fleet/ops/index_check.h"
 #include "fleet/ops/kernels.h"
 
 namespace fleet::ops {
@@ -235,6 +237,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> Ctc(const Tensor& logits,
                                                const Tensor& label_length,
                                                int64_t blank) {
   TORCH_CHECK(logits.dim() == 3 && label.dim() == 2, "shapes do not fit");
+  // What stands behind a row's length is padding, and may be anything.
+  Tensor wide = label.to(at::kLong);
+  Tensor used = at::arange(label.size(1), wide.options()).unsqueeze(0) <
+                label_length.to(wide.options()).reshape({-1, 1});
+  CheckIndices("label", at::where(used, wide, at::zeros_like(wide)), 0,
+               logits.size(2));
   Tensor log_probs = at::_log_softmax(logits, 2, false);
   auto [loss, alpha] =
       at::_ctc_loss(log_probs, label.to(at::kLong), ToVector(logits_length),

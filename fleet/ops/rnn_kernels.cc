@@ -371,7 +371,7 @@ CellGrads RunCellBack(const Sizes& s, const Weights& w, const Tensor& x,
   Tensor flat_x = dgx.view({rows, columns}), flat_h = dgh.view({rows, columns});
   CellGrads out;
   out.x = at::matmul(dgx, w.ih);
-  out.ih = at::matmul(flat_x.t(), x.reshape({rows, -1}));
+  out.ih = at::matmul(flat_x.t(), x.reshape({rows, x.size(-1)}));
   out.hh = at::matmul(flat_h.t(), old_states.view({rows, s.hidden}));
   if (w.bias_ih.defined()) {
     out.bias_ih = at::sum(flat_x, {0});

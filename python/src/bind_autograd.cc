@@ -98,7 +98,14 @@ unsigned RegisterHook(Tensor& self, nb::object hook) {
     nb::gil_scoped_acquire gil;
     nb::object result = (*callable)(Tensor{grad});
     if (result.is_none()) return grad;
-    return nb::cast<Tensor>(result).value;
+    const at::Tensor* tensor = AsTensor(result);
+    if (tensor == nullptr) {
+      PyErr_Format(PyExc_TypeError,
+                   "a hook must return a Tensor or None, but returned %s",
+                   Py_TYPE(result.ptr())->tp_name);
+      throw nb::python_error();
+    }
+    return *tensor;
   });
 }
 

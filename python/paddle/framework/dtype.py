@@ -59,6 +59,11 @@ def convert(value):
         ) from None
 
 
+def is_known(name):
+    """Whether the string `name` names an element type."""
+    return name.removeprefix("paddle.") in _BY_NAME
+
+
 def convert_dtype(value):
     """The name of the element type, as numpy spells it: 'float32'."""
     return convert(value).name

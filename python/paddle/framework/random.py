@@ -2,6 +2,7 @@
 """The random state of the process."""
 
 from .. import _core
+from .place import device_of
 
 _seed = None
 
@@ -36,12 +37,12 @@ def current_seed():
 
 def get_rng_state(device="cpu"):
     """The state of the generators of `device`, to be given to set_rng_state()."""
-    return _core.get_rng_state(device)
+    return _core.get_rng_state(device_of(device))
 
 
 def set_rng_state(state, device="cpu"):
     """Goes on from a state that get_rng_state() gave."""
-    _core.set_rng_state(device, state)
+    _core.set_rng_state(device_of(device), state)
 
 
 def get_cuda_rng_state():
