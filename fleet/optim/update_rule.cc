@@ -2,6 +2,8 @@
 
 #include "fleet/optim/update_rule.h"
 
+#include <type_traits>
+
 namespace fleet::optim {
 
 std::span<const std::string_view> StateNames(const UpdateRule& rule) {
@@ -26,7 +28,7 @@ std::span<const std::string_view> PowerNames(const UpdateRule& rule) {
 double PowerBase(const UpdateRule& rule, size_t power) {
   return std::visit(
       [power](const auto& r) {
-        if constexpr (r.kPowers.empty()) {
+        if constexpr (std::remove_cvref_t<decltype(r)>::kPowers.empty()) {
           return 1.0;
         } else {
           return power == 0 ? r.beta1 : r.beta2;
