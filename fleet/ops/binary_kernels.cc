@@ -183,6 +183,7 @@ Tensor AllClose(const Tensor& x, const Tensor& y, double rtol, double atol,
 
 Tensor Scale(const Tensor& x, double scale, double bias,
              bool bias_after_scale) {
+  TORCH_CHECK(x.scalar_type() != at::kBool, "X must hold numbers, not bools");
   if (bias == 0 && scale == 1) return x.clone();
   bool integral = at::isIntegralType(x.scalar_type(), true);
   at::Scalar s = integral ? at::Scalar(static_cast<int64_t>(scale)) : scale;

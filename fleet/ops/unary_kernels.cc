@@ -10,6 +10,7 @@
 #include <ATen/ops/cos.h>
 #include <ATen/ops/cosh.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/eq.h>
 #include <ATen/ops/erf.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/expm1.h>
@@ -26,6 +27,7 @@
 #include <ATen/ops/nan_to_num.h>
 #include <ATen/ops/reciprocal.h>
 #include <ATen/ops/relu.h>
+#include <ATen/ops/round.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/sigmoid_backward.h>
@@ -40,6 +42,7 @@
 #include <ATen/ops/tanh_backward.h>
 #include <ATen/ops/threshold_backward.h>
 #include <ATen/ops/trunc.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "fleet/base/simd.h"
@@ -122,11 +125,12 @@ Tensor NanToNumGrad(const Tensor& x, const Tensor& dout, double, double,
   return dout * at::isfinite(x);
 }
 
-// Halves go away from zero. What trunc() leaves, twice over, is exact.
+// Halves go away from zero; ATen's go to the even neighbour.
 Tensor Round(const Tensor& x) {
   if (!x.is_floating_point()) return x.clone();
-  Tensor whole = at::trunc(x);
-  return whole + at::trunc((x - whole) * 2);
+  Tensor near = at::round(x);
+  Tensor half = at::eq(at::abs(x - near), 0.5);
+  return at::where(half, at::trunc(x) + at::sign(x), near);
 }
 
 Tensor NoGradient(const Tensor& dout) { return at::zeros_like(dout); }

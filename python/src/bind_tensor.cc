@@ -184,6 +184,8 @@ void BindTensor(nb::module_& m) {
           [](const Tensor& t) { return ops::ToDType(t.value.scalar_type()); })
       .def_prop_ro("_device",
                    [](const Tensor& t) { return DeviceName(t.value.device()); })
+      .def_prop_ro("inplace_version",
+                   [](const Tensor& t) { return t.value._version(); })
       .def_prop_ro("is_leaf", [](const Tensor& t) { return t.value.is_leaf(); })
       .def_prop_rw(
           "stop_gradient",

@@ -110,6 +110,7 @@ def test_round_takes_halves_away_from_zero():
     x = paddle.to_tensor([0.5, 1.5, 2.5, -0.5, 0.49999997, 8388609.0, -3.0])
     expected = [1.0, 2.0, 3.0, -1.0, 0.0, 8388609.0, -3.0]
     assert paddle.round(x).tolist() == expected
+    assert paddle.round(paddle.to_tensor([math.inf])).item() == math.inf
 
 
 def test_clip_gives_no_gradient_at_its_bounds():
@@ -525,6 +526,11 @@ def test_arguments_that_are_no_tensors():
         paddle.add(paddle.ones([1]), "a")
     with pytest.raises(TypeError):
         paddle.ones([1]) + "a"
+
+
+def test_booleans_have_no_negative():
+    with pytest.raises(ValueError, match="scale.*not bools"):
+        -paddle.to_tensor([True])
 
 
 def test_unknown_arguments():

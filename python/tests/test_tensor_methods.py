@@ -166,6 +166,10 @@ def test_deepcopy_and_pickle(dtype):
         assert x.astype("float32").tolist() == [1.0, 0.0]
 
 
+def test_element_types_can_be_pickled():
+    assert pickle.loads(pickle.dumps(paddle.float32)) is paddle.float32
+
+
 def test_deepcopy_of_a_result_is_refused():
     with pytest.raises(RuntimeError, match="leaf"):
         copy.deepcopy(leaf([1.0]) * 2)
@@ -235,6 +239,13 @@ def test_in_place_on_a_leaf_that_wants_its_gradient_is_refused():
         with pytest.raises(ValueError, match="no_grad"):
             change()
     assert x.tolist() == [1.0]
+
+
+def test_the_version_counts_changes_in_place():
+    x = paddle.zeros([2])
+    before = x.inplace_version
+    x[0] = 1.0
+    assert x.inplace_version > before
 
 
 def test_in_place_cannot_change_the_shape():

@@ -22,6 +22,7 @@ float64 = DType.float64
 complex64 = DType.complex64
 complex128 = DType.complex128
 
+DType.__module__ = "paddle._core"  # where pickle finds it
 DType.__repr__ = DType.__str__ = lambda self: f"paddle.{self.name}"
 
 _BY_NAME = {t.name: t for t in DType if t is not DType.none}
