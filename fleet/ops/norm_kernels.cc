@@ -199,8 +199,8 @@ Three GroupNormGradFormula(const Tensor& x, const Tensor& scale,
       inverse * (g - at::mean(g, {2}, true) - y * at::mean(g * y, {2}, true));
   Tensor flat = dout.reshape({n, channels, -1});
   return {dx.reshape(x.sizes()),
-          at::sum(flat * y.reshape(flat.sizes()), {0, 2}),
-          at::sum(flat, {0, 2})};
+          at::sum(flat * y.reshape(flat.sizes()), at::IntArrayRef({0, 2})),
+          at::sum(flat, at::IntArrayRef({0, 2}))};
 }
 
 Three GroupNormGrad(const Tensor& x, const Tensor& scale, const Tensor& mean,
