@@ -9,6 +9,7 @@
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/_log_softmax_backward_data.h>
 #include <ATen/ops/abs.h>
+#include <ATen/ops/all.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/binary_cross_entropy.h>
 #include <ATen/ops/binary_cross_entropy_backward.h>
@@ -194,6 +195,9 @@ Two LogLossGrad(const Tensor& p, const Tensor& label, const Tensor& dout,
 
 Tensor Bce(const Tensor& x, const Tensor& label) {
   CheckSameShape(x, label);
+  // On a GPU a value outside would kill the context, not only this call.
+  TORCH_CHECK(at::all((x >= 0) & (x <= 1)).item<bool>(),
+              "the input holds a value that is not between 0 and 1");
   return at::binary_cross_entropy(x, label, {}, at::Reduction::None);
 }
 
