@@ -32,7 +32,7 @@ if(NOT TARGET fleet_torch)
     INTERFACE ${FLEET_TORCH_DIR}/include
               ${FLEET_TORCH_DIR}/include/torch/csrc/api/include)
   target_compile_definitions(fleet_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
-  foreach(library c10 torch_cpu torch)
+  foreach(library c10 torch_cpu)
     target_link_libraries(fleet_torch
                           INTERFACE ${FLEET_TORCH_DIR}/lib/lib${library}.so)
   endforeach()
