@@ -5,10 +5,8 @@ The package is a thin layer over libfleet: it composes and checks arguments; all
 computing happens in C++.
 """
 
-import importlib as _importlib
-
-from . import framework
-from ._core import Tensor
+from . import _later, framework
+from ._core import DataLossError, Tensor
 from .autograd import enable_grad, grad, is_grad_enabled, no_grad, set_grad_enabled
 from .batch import batch
 from .framework.dtype import (
@@ -28,7 +26,6 @@ from .framework.dtype import (
     set_default_dtype,
     uint8,
 )
-from .framework.io import DataLossError, load, save
 from .framework.mode import disable_static, enable_static, in_dynamic_mode
 from .framework.param_attr import ParamAttr
 from .framework.parameter import create_parameter
@@ -264,24 +261,43 @@ from .tensor.stat import (
     var,
 )
 from .tensor.to_string import set_printoptions
+from .version import full_version as __version__
 
 # Loaded when first asked for, to keep `import paddle` fast.
 _ON_FIRST_USE = {
-    "dataset",
-    "fluid",
-    "io",
-    "linalg",
-    "metric",
-    "nn",
-    "optimizer",
-    "reader",
-    "regularizer",
-    "utils",
-    "vision",
+    "load": (".framework.io", "load"),
+    "require_version": (".utils", "require_version"),
+    "save": (".framework.io", "save"),
 }
+for _name in """
+    amp
+    callbacks
+    common_ops_import
+    core
+    dataset
+    fluid
+    inference
+    io
+    jit
+    linalg
+    metric
+    nn
+    onnx
+    optimizer
+    reader
+    regularizer
+    static
+    utils
+    vision
+""".split():
+    _ON_FIRST_USE[_name] = ("." + _name,)
 
-
-def __getattr__(name):
-    if name in _ON_FIRST_USE:
-        return _importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module 'paddle' has no attribute '{name}'")
+__getattr__ = _later.on_first_use(
+    __name__,
+    _ON_FIRST_USE,
+    _later.explain(
+        __name__,
+        collective_training="DataParallel",
+        the_high_level_training_loop="Model summary flops",
+    ),
+)

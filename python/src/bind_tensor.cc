@@ -304,6 +304,9 @@ void BindTensor(nb::module_& m) {
   m.def("set_default_dtype",
         [](DType dtype) { DefaultContext().default_dtype = dtype; });
   m.def("get_default_dtype", [] { return DefaultContext().default_dtype; });
+  m.def("cuda_version", [] {
+    return at::hasCUDA() ? at::detail::getCUDAHooks().versionCUDART() : 0L;
+  });
   m.def("cudnn_version", [] {
     return at::hasCUDA() ? at::detail::getCUDAHooks().versionCuDNN() : 0L;
   });

@@ -5,6 +5,7 @@ Everything here is another name, or another order of arguments, for what the res
 of the package does. What builds static programs raises and says so.
 """
 
+from .._later import explain as _explain
 from ..batch import batch
 from ..framework.mode import in_dynamic_mode as in_dygraph_mode
 from ..framework.param_attr import ParamAttr, WeightNormParamAttr
@@ -30,7 +31,6 @@ from . import (
     param_attr,
     regularizer,
 )
-from .absent import explain as _explain
 from .dygraph import disable_dygraph, enable_dygraph, load_dygraph, save_dygraph
 from .framework import Parameter, Variable, require_version
 from .input import one_hot

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradient clipping under its old names."""
 
+from .._later import explain
 from ..nn.clip import ClipGradByGlobalNorm, ClipGradByNorm, ClipGradByValue
-from .absent import explain
 
 GradientClipByValue = ClipGradByValue
 GradientClipByNorm = ClipGradByNorm

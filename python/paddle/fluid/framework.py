@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modes, types of variables, and the check of the version."""
 
-import re
-
-import paddle
-
 from .._core import Tensor as Variable
+from .._later import explain
 from ..framework.mode import in_dynamic_mode as in_dygraph_mode
 from ..framework.parameter import Parameter
 from ..framework.place import (
@@ -15,7 +12,7 @@ from ..framework.place import (
     cuda_places,
     is_compiled_with_cuda,
 )
-from .absent import explain
+from ..utils import require_version
 
 __all__ = [
     "CPUPlace",
@@ -31,32 +28,6 @@ __all__ = [
 ]
 
 ParamBase = Parameter
-
-
-def require_version(min_version, max_version=None):
-    """Raises unless paddle.__version__ lies between the two, both included."""
-    for what, version in (("min_version", min_version), ("max_version", max_version)):
-        if version is None and what == "max_version":
-            continue
-        if not isinstance(version, str):
-            raise TypeError(f"require_version: {what} must be a string: {version!r}")
-        if not re.fullmatch(r"\d+(\.\d+){0,3}", version):
-            raise ValueError(f"require_version: {what} is no version: {version!r}")
-    here = _numbers(paddle.__version__)
-    low = _numbers(min_version)
-    high = here if max_version is None else _numbers(max_version)
-    if not low <= here <= high:
-        wanted = f"{min_version} or later"
-        if max_version is not None:
-            wanted = f"{min_version} to {max_version}"
-        raise Exception(
-            f"this is paddle {paddle.__version__}, but {wanted} is required"
-        )
-
-
-def _numbers(version):
-    digits = [int(part) for part in re.findall(r"\d+", version)[:4]]
-    return digits + [0] * (4 - len(digits))
 
 
 __getattr__ = explain(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from .._later import explain
 from ..nn import functional as _F
-from .absent import explain
 
 __all__ = ["one_hot"]
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loading data. What saves and loads static programs is not there yet."""
 
+from .._later import explain
 from ..batch import batch
 from ..io import (
     BatchSampler,
@@ -23,7 +24,6 @@ from ..reader import (
     shuffle,
     xmap_readers,
 )
-from .absent import explain
 
 __all__ = [
     "BatchSampler",

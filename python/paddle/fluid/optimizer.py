@@ -5,7 +5,7 @@
 """
 
 from .. import optimizer as _optimizer
-from .absent import explain
+from .._later import explain
 
 _OLD_NAMES = {
     "parameter_list": "parameters",

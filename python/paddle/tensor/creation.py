@@ -3,8 +3,6 @@
 
 import numbers
 
-import numpy as np
-
 from .. import _core, _ops
 from .._core import DType, Tensor
 from ..framework.dtype import convert
@@ -47,6 +45,9 @@ def to_tensor(data, dtype=None, place=None, stop_gradient=True):
     Floating-point numbers and lists take the default dtype, arrays and Tensors keep
     theirs, unless `dtype` says otherwise. A single number gives shape [1].
     """
+    # Here, not above: numpy takes a good part of the time of `import paddle`.
+    import numpy as np
+
     kind = convert(dtype)
     if isinstance(data, Tensor):
         x = _core.from_object(data)
@@ -75,14 +76,16 @@ def _from_array(array):
         raise TypeError(
             f"to_tensor(): an array of type {array.dtype} cannot become a Tensor"
         )
-    if array.dtype in (np.uint16, np.uint32, np.uint64):
-        if array.size and array.max() > np.iinfo(np.int64).max:
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        if array.size and array.max() >= 2**63:
             raise ValueError(f"to_tensor(): {array.max()} does not fit int64")
-        array = array.astype(np.int64)
+        array = array.astype("int64")
     return _core.from_object(array)
 
 
 def _from_python(data, kind):
+    import numpy as np
+
     if isinstance(data, (list, tuple)):
         if _holds_tensor(data):
             items = [x if isinstance(x, Tensor) else to_tensor(x) for x in data]
@@ -153,6 +156,14 @@ def _default(dtype):
     return _core.get_default_dtype() if kind is DType.none else kind
 
 
+def _is_number(value):
+    if isinstance(value, numbers.Real):
+        return True
+    import numpy as np
+
+    return isinstance(value, np.generic)
+
+
 def _fill(function, shape, value, kind):
     dims, tensor = shape_argument.split(function, "shape", shape)
     if type(value) is float:
@@ -161,7 +172,7 @@ def _fill(function, shape, value, kind):
         return _ops.fill_constant(tensor, value, dims, 0.0, "", kind)
     if isinstance(value, int) and abs(value) > _EXACT:
         return _ops.fill_constant(tensor, None, dims, 0.0, str(value), kind)
-    if not isinstance(value, (numbers.Real, np.generic)):
+    if not _is_number(value):
         raise TypeError(
             f"{function}(): argument 'fill_value' must be a number or a Tensor of one "
             f"element, but got {type(value).__name__}"
@@ -231,7 +242,7 @@ def _bounds(function, **bounds):
             raise ValueError(
                 f"{function}(): argument '{name}' is {value}, but must lie within 2**53"
             )
-        elif isinstance(value, (numbers.Real, np.generic)):
+        elif _is_number(value):
             values[name] = float(value)
         else:
             raise TypeError(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Eager mode as Paddle 1.x spelt it."""
 
+from ..._later import explain
 from ...autograd import grad, no_grad
 from ...nn import BatchNorm, Layer, LayerList, ParameterList, Sequential
-from ..absent import explain
 from . import base, checkpoint, learning_rate_scheduler, nn
 from .base import (
     disable_dygraph,

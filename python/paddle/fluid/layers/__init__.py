@@ -4,7 +4,7 @@
 What makes parameters or programs (`fc`, `data`, `conv2d`) belongs to static graphs.
 """
 
-from ..absent import explain
+from ..._later import explain
 from . import loss, nn, ops, tensor
 from .loss import *  # noqa: F403
 from .nn import *  # noqa: F403
