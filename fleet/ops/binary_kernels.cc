@@ -43,6 +43,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "fleet/ops/broadcast.h"
+#include "fleet/ops/elementwise.h"
 #include "fleet/ops/kernels.h"
 
 namespace fleet::ops {
@@ -51,6 +52,19 @@ namespace {
 using at::Tensor;
 
 using TensorPair = std::tuple<Tensor, Tensor>;
+
+Tensor Add(const Tensor& x, const Tensor& y) {
+  if (!SmallOnCpu(x, y)) return at::add(x, y);
+  return Map([](float a, float b) { return a + b; }, x, y);
+}
+Tensor Subtract(const Tensor& x, const Tensor& y) {
+  if (!SmallOnCpu(x, y)) return at::sub(x, y);
+  return Map([](float a, float b) { return a - b; }, x, y);
+}
+Tensor Multiply(const Tensor& x, const Tensor& y) {
+  if (!SmallOnCpu(x, y)) return at::mul(x, y);
+  return Map([](float a, float b) { return a * b; }, x, y);
+}
 
 TensorPair AddGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
                    GradNeeds needs) {
@@ -66,8 +80,8 @@ TensorPair SubGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
 
 TensorPair MulGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
                    GradNeeds needs) {
-  return {needs[0] ? Unbroadcast(dout * y, x) : Tensor(),
-          needs[1] ? Unbroadcast(dout * x, y) : Tensor()};
+  return {needs[0] ? Unbroadcast(Multiply(dout, y), x) : Tensor(),
+          needs[1] ? Unbroadcast(Multiply(dout, x), y) : Tensor()};
 }
 
 TensorPair DivGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
@@ -185,6 +199,13 @@ Tensor Scale(const Tensor& x, double scale, double bias,
              bool bias_after_scale) {
   TORCH_CHECK(x.scalar_type() != at::kBool, "X must hold numbers, not bools");
   if (bias == 0 && scale == 1) return x.clone();
+  if (SmallOnCpu(x)) {
+    auto s = static_cast<float>(scale), b = static_cast<float>(bias);
+    if (bias == 0) return Map([s](float a) { return a * s; }, x);
+    if (scale == 1) return Map([b](float a) { return a + b; }, x);
+    return bias_after_scale ? Map([s, b](float a) { return a * s + b; }, x)
+                            : Map([s, b](float a) { return (a + b) * s; }, x);
+  }
   bool integral = at::isIntegralType(x.scalar_type(), true);
   at::Scalar s = integral ? at::Scalar(static_cast<int64_t>(scale)) : scale;
   at::Scalar b = integral ? at::Scalar(static_cast<int64_t>(bias)) : bias;
@@ -194,7 +215,10 @@ Tensor Scale(const Tensor& x, double scale, double bias,
                           : at::mul(at::add(x, b), s);
 }
 Tensor ScaleGrad(const Tensor& dout, double scale, double, bool) {
-  return scale == 1 ? dout : dout * scale;
+  if (scale == 1) return dout;
+  auto s = static_cast<float>(scale);
+  if (SmallOnCpu(dout)) return Map([s](float d) { return d * s; }, dout);
+  return dout * scale;
 }
 
 Tensor Pow(const Tensor& x, double factor) {
@@ -229,12 +253,9 @@ void AddBinaryKernels(KernelTable& k) {
   // Integers divide exactly only by becoming floating point.
   k.Add<[](const Tensor& x, const Tensor& y) { return at::div(x, y); },
         DivGrad>("elementwise_div");
-  k.Add<[](const Tensor& x, const Tensor& y) { return at::add(x, y); },
-        AddGrad>("elementwise_add");
-  k.Add<[](const Tensor& x, const Tensor& y) { return at::sub(x, y); },
-        SubGrad>("elementwise_sub");
-  k.Add<[](const Tensor& x, const Tensor& y) { return at::mul(x, y); },
-        MulGrad>("elementwise_mul");
+  k.Add<Add, AddGrad>("elementwise_add");
+  k.Add<Subtract, SubGrad>("elementwise_sub");
+  k.Add<Multiply, MulGrad>("elementwise_mul");
   k.Add<[](const Tensor& x, const Tensor& y) { return at::maximum(x, y); },
         ExtremeGrad<true>>("elementwise_max");
   k.Add<[](const Tensor& x, const Tensor& y) { return at::minimum(x, y); },

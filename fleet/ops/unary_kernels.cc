@@ -47,6 +47,7 @@
 
 #include "fleet/base/simd.h"
 #include "fleet/ops/cpu_path.h"
+#include "fleet/ops/elementwise.h"
 #include "fleet/ops/kernels.h"
 
 namespace fleet::ops {
@@ -89,6 +90,15 @@ Tensor SigmoidGrad(const Tensor& out, const Tensor& dout) {
 
 Tensor Exp(const Tensor& x) {
   return FastOnCpu(x) ? SimdUnary<base::Exp>(x) : at::exp(x);
+}
+
+Tensor Square(const Tensor& x) {
+  if (!SmallOnCpu(x)) return x * x;
+  return Map([](float a) { return a * a; }, x);
+}
+Tensor SquareGrad(const Tensor& x, const Tensor& dout) {
+  if (!SmallOnCpu(x, dout)) return 2 * x * dout;
+  return Map([](float a, float d) { return 2 * a * d; }, x, dout);
 }
 
 Tensor ReluGrad(const Tensor& out, const Tensor& dout) {
@@ -155,8 +165,7 @@ void AddUnaryKernels(KernelTable& k) {
   k.Add<[](const Tensor& x) { return at::abs(x); },
         [](const Tensor& x, const Tensor& dy) { return dy * at::sign(x); }>(
       "abs");
-  k.Add<[](const Tensor& x) { return x * x; },
-        [](const Tensor& x, const Tensor& dy) { return 2 * x * dy; }>("square");
+  k.Add<Square, SquareGrad>("square");
   k.Add<[](const Tensor& x) { return at::log(x); },
         [](const Tensor& x, const Tensor& dy) { return dy / x; }>("log");
   k.Add<[](const Tensor& x) { return at::log2(x); },

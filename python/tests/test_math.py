@@ -441,6 +441,36 @@ def test_count_nonzero():
     )
 
 
+# ---- small tensors take loops of their own
+
+
+@pytest.mark.parametrize("shape", [[1], [7], [64, 64], [64, 65], [0]])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    "ours, theirs",
+    [
+        (lambda x, y: x + y, lambda x, y: x + y),
+        (lambda x, y: x - y, lambda x, y: x - y),
+        (lambda x, y: x * y, lambda x, y: x * y),
+        (lambda x, y: x * 3 + 1 - y, lambda x, y: x * 3 + 1 - y),
+        (lambda x, y: paddle.square(x) - y, lambda x, y: torch.square(x) - y),
+        (lambda x, y: paddle.sum(x * y), lambda x, y: torch.sum(x * y)),
+        (lambda x, y: paddle.mean(x * y), lambda x, y: torch.mean(x * y)),
+        (
+            lambda x, y: paddle.mean(x * y, [0], keepdim=True),
+            lambda x, y: torch.mean(x * y, [0], keepdim=True),
+        ),
+    ],
+)
+def test_small_and_large_agree_with_torch(shape, transposed, ours, theirs):
+    if transposed and len(shape) == 2:
+        x = floats(*shape[::-1], dtype="float32").T
+    else:
+        x = floats(*shape, dtype="float32")
+    y = floats(*shape, seed=1, dtype="float32")
+    check(ours, theirs, x, y, second=True)
+
+
 # ---- along one axis
 
 
