@@ -32,8 +32,7 @@ def _agree(ours, theirs, rtol, atol, what):
 def check(
     ours, theirs, *arrays, grad=True, second=False, rtol=None, atol=1e-8, dtype=True
 ):
-    """Calls `ours` on paddle tensors of the arrays and `theirs` on torch tensors (on
-    the arrays themselves with theirs.numpy = True, then without gradients), and
+    """Calls `ours` on paddle tensors of the arrays and `theirs` on torch tensors, and
     compares all results; with `grad` also the gradients of a weighted sum of them
     with respect to every floating-point input, and with `second` the gradients of a
     weighted sum of those. `dtype` says that element types must agree too."""
