@@ -17,7 +17,6 @@ LAYERS = {
     "base": ((), ("spdlog/", "hwy/")),
     "optim": (("base",), ()),
     "program": (("base",), ()),
-    "data": (("base",), ()),
     "ops": (("program", "optim", "base"), ("ATen/", "c10/", "torch/", "dnnl.hpp")),
 }
 # Found in any folder, these need no door.
