@@ -292,12 +292,13 @@ for _name in """
 """.split():
     _ON_FIRST_USE[_name] = ("." + _name,)
 
+_ON_FIRST_USE["DataParallel"] = (".nn.layer.data_parallel", "DataParallel")
+
 __getattr__ = _later.on_first_use(
     __name__,
     _ON_FIRST_USE,
     _later.explain(
         __name__,
-        collective_training="DataParallel",
         the_high_level_training_loop="Model summary flops",
     ),
 )

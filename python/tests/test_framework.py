@@ -402,7 +402,6 @@ def test_batch_cuts_a_reader_into_lists():
         ("Model", "the high level training loop"),
         ("summary", "the high level training loop"),
         ("flops", "the high level training loop"),
-        ("DataParallel", "collective training"),
     ],
 )
 def test_what_is_put_off_says_with_what_it_comes(name, reason):
