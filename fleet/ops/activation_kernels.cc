@@ -3,6 +3,7 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/WrapDimUtils.h>
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/_log_softmax_backward_data.h>
 #include <ATen/ops/_softmax.h>
@@ -239,7 +240,7 @@ Tensor SplitGroups(const Tensor& x, int64_t groups, int64_t axis) {
 }
 
 Tensor Maxout(const Tensor& x, int64_t groups, int64_t axis) {
-  if (axis < 0) axis += x.dim();
+  axis = at::maybe_wrap_dim(axis, x.dim(), /*wrap_scalar=*/false);
   return at::amax(SplitGroups(x, groups, axis), {axis + 1});
 }
 

@@ -297,6 +297,7 @@ Tensor UnfoldGrad(const Tensor& x, const Tensor& dout, at::IntArrayRef kernel,
 
 Tensor PixelShuffle(const Tensor& x, int64_t factor,
                     const std::string& data_format) {
+  TORCH_CHECK(factor >= 1 && factor <= x.numel() + 1, "bad upscale_factor");
   bool last = program::ChannelsLast(data_format);
   return BackToLayout(at::pixel_shuffle(ChannelsFirst(x, last), factor), last);
 }

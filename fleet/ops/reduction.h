@@ -21,7 +21,9 @@ inline std::vector<int64_t> ReducedAxes(const at::Tensor& x,
     axes.resize(x.dim());
     for (int64_t i = 0; i < x.dim(); ++i) axes[i] = i;
   }
-  for (int64_t& axis : axes) axis = at::maybe_wrap_dim(axis, x.dim());
+  for (int64_t& axis : axes) {
+    axis = at::maybe_wrap_dim(axis, x.dim(), /*wrap_scalar=*/false);
+  }
   std::sort(axes.begin(), axes.end());
   axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
   return axes;

@@ -320,7 +320,8 @@ Types PixelShuffleShape(const OpTypes& t) {
   const std::string& format = t.attr<std::string>("data_format");
   int64_t factor = t.attr<int64_t>("upscale_factor");
   ASSIGN_OR_RETURN(Grid grid, ReadGrid(x.dims, 2, format));
-  if (factor < 1 ||
+  constexpr int64_t kMost = 1 << 20;  // its square must not overflow
+  if (factor < 1 || factor > kMost ||
       (grid.channels >= 0 && grid.channels % (factor * factor) != 0)) {
     return InvalidArgument("the square of upscale_factor ", factor,
                            " must divide the ", grid.channels, " channels");

@@ -110,7 +110,8 @@ Result<Dims> BroadcastDims(const Dims& x, const Dims& y) {
 
 Result<int64_t> NormalizeAxis(int64_t axis, size_t rank,
                               std::string_view what) {
-  auto r = static_cast<int64_t>(std::max<size_t>(rank, 1));
+  auto r = static_cast<int64_t>(rank);
+  if (r == 0) return InvalidArgument(what, " of a tensor without dimensions");
   if (axis < -r || axis >= r) {
     return InvalidArgument(what, " is ", axis, " but must lie in [", -r, ", ",
                            r - 1, "] for a tensor of ", rank, " dimensions");

@@ -29,6 +29,11 @@ TEST(NormalizeAxis, CountsFromTheBack) {
   EXPECT_FALSE(NormalizeAxis(3, 3, "axis").ok());
 }
 
+TEST(NormalizeAxis, ATensorWithoutDimensionsHasNoAxis) {
+  EXPECT_FALSE(NormalizeAxis(0, 0, "axis").ok());
+  EXPECT_FALSE(NormalizeAxis(-1, 0, "axis").ok());
+}
+
 TEST(Promote, PrefersFloatsAndTheWider) {
   EXPECT_EQ(Promote(DType::kInt64, DType::kFloat32), DType::kFloat32);
   EXPECT_EQ(Promote(DType::kFloat64, DType::kFloat32), DType::kFloat64);

@@ -36,6 +36,11 @@ def ints(*values):
     return paddle.to_tensor(np.array(values, "int64"))
 
 
+def scalar():
+    """A tensor without dimensions, which only an array without them makes."""
+    return paddle.to_tensor(np.array(1.0, "float32"))
+
+
 def image():
     return ones(1, 3, 8, 8)
 
@@ -191,6 +196,12 @@ CASES = [
     (lambda: F.dropout(ones(2), p=-1), ValueError, ["dropout", "p is -1"]),
     (lambda: nn.Dropout(2.0), ValueError, ["Dropout", "2.0"]),
     (lambda: F.mse_loss(ones(2), ones(2), reduction="x"), ValueError, ["'x'", "mean"]),
+    (lambda: F.maxout(ones(1, 4, 2), 2, axis=9), ValueError, ["maxout", "axis is 9"]),
+    (lambda: paddle.diff(ones(4), n=2**40), ValueError, ["diff", "4 elements"]),
+    (lambda: F.pixel_shuffle(image(), 2**62), ValueError, ["pixel_shuffle"]),
+    (lambda: F.dropout(scalar(), axis=0), ValueError, ["dropout", "without dim"]),
+    (lambda: paddle.norm(scalar(), axis=0), ValueError, ["p_norm", "without dim"]),
+    (lambda: paddle.sum(scalar(), axis=-1), ValueError, ["without dim"]),
     # Sizes beyond memory or beyond 64 bits.
     (lambda: paddle.zeros([2**40, 2**40]), ValueError, ["overflow", "1099511627776"]),
     (lambda: paddle.zeros([2**62, 2]), ValueError, ["overflow"]),

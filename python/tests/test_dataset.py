@@ -54,6 +54,7 @@ def tar(files, mode="w:gz"):
 def test_an_absent_file_is_named_with_its_place(read, path, home):
     with pytest.raises(FileNotFoundError) as caught:
         read()
+    assert common.DATA_HOME == str(home)
     assert f"at {home / path}" in str(caught.value)
     assert "as found at http" in str(caught.value)
 
