@@ -56,11 +56,13 @@ bool IsOutOfMemory(std::string_view text) {
 }
 
 // "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't
-// allocate memory: you tried to allocate 8 bytes. Error code 12 (...)"
+// allocate memory: you tried to allocate 8 bytes. Error code 12 (...)", or
+// "CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has ...".
 std::string OutOfMemoryText(const std::string& text) {
-  size_t begin = text.find("tried to allocate");
+  constexpr std::string_view kStart = "ried to allocate";
+  size_t begin = text.find(kStart);
   if (begin == text.npos) return text;
-  return text.substr(begin, text.find(". ", begin) - begin);
+  return "t" + text.substr(begin, text.find(". ", begin) - begin);
 }
 
 }  // namespace

@@ -173,6 +173,8 @@ std::vector<Tensor> Meshgrid(TensorList x) {
   std::vector<int64_t> shape;
   for (const Tensor& axis : x) {
     TORCH_CHECK(axis.dim() <= 1, "each of the tensors must have one dimension");
+    TORCH_CHECK(axis.scalar_type() == x[0].scalar_type(), "they are ",
+                x[0].scalar_type(), " and ", axis.scalar_type());
     shape.push_back(axis.numel());
   }
   std::vector<Tensor> out;

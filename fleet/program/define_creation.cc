@@ -105,6 +105,11 @@ Types MeshgridShape(const OpTypes& t) {
           "each of the tensors must have one dimension, not ",
           ToString(x.dims));
     }
+    DType first = t.list("X")[0].dtype;
+    if (x.dtype != first) {
+      return InvalidArgument("the tensors must have one element type, not ",
+                             Name(first), " and ", Name(x.dtype));
+    }
     dims.push_back(x.dims.empty() ? 1 : x.dims[0]);
   }
   if (dims.empty()) return InvalidArgument("no tensors given");
