@@ -59,10 +59,10 @@ bool IsOutOfMemory(std::string_view text) {
 // allocate memory: you tried to allocate 8 bytes. Error code 12 (...)", or
 // "CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has ...".
 std::string OutOfMemoryText(const std::string& text) {
-  constexpr std::string_view kStart = "ried to allocate";
-  size_t begin = text.find(kStart);
+  size_t begin = text.find("to allocate");
   if (begin == text.npos) return text;
-  return "t" + text.substr(begin, text.find(". ", begin) - begin);
+  std::string result = "failed ";
+  return result.append(text, begin, text.find(". ", begin) - begin);
 }
 
 }  // namespace

@@ -37,8 +37,9 @@ TEST(AtenErrorTest, OtherExceptionsKeepTheirText) {
 TEST(AtenErrorTest, LackOfMemoryIsToldApart) {
   Status status = Caught([] { at::empty({int64_t{1} << 50}); });
   EXPECT_EQ(status.error_number(), ENOMEM);
-  EXPECT_EQ(status.message(),
-            "tried to allocate 4503599627370496 bytes: Cannot allocate memory");
+  EXPECT_EQ(
+      status.message(),
+      "failed to allocate 4503599627370496 bytes: Cannot allocate memory");
   EXPECT_EQ(Caught([] { throw std::bad_alloc(); }).error_number(), ENOMEM);
 }
 
