@@ -262,6 +262,35 @@ class _Transposed(_Conv):
     _TRANSPOSED = True
     _FUNCTION = "conv2d_transpose"
 
+    def __init__(
+        self,
+        in_channels,
+        out_channels,
+        kernel_size,
+        stride=1,
+        padding=0,
+        output_padding=0,
+        dilation=1,
+        groups=1,
+        weight_attr=None,
+        bias_attr=None,
+        data_format="NCHW",
+    ):
+        super().__init__()
+        self._set_up(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            weight_attr,
+            bias_attr,
+            data_format,
+        )
+        self._output_padding = output_padding
+
     def forward(self, x, output_size=None):
         # A size asked for settles what output_padding would.
         output_padding = self._output_padding if output_size is None else 0
@@ -299,53 +328,23 @@ class Conv1DTranspose(_Transposed):
         bias_attr=None,
         data_format="NCL",
     ):
-        super().__init__()
-        self._set_up(
+        super().__init__(
             in_channels,
             out_channels,
             kernel_size,
             stride,
             padding,
+            output_padding,
             dilation,
             groups,
             weight_attr,
             bias_attr,
             data_format,
         )
-        self._output_padding = output_padding
 
 
 class Conv2DTranspose(_Transposed):
     """Transposed convolution over an image; the weight is [in, out / groups, ...]."""
-
-    def __init__(
-        self,
-        in_channels,
-        out_channels,
-        kernel_size,
-        stride=1,
-        padding=0,
-        output_padding=0,
-        dilation=1,
-        groups=1,
-        weight_attr=None,
-        bias_attr=None,
-        data_format="NCHW",
-    ):
-        super().__init__()
-        self._set_up(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            groups,
-            weight_attr,
-            bias_attr,
-            data_format,
-        )
-        self._output_padding = output_padding
 
 
 class Conv3DTranspose(_Transposed):
@@ -368,17 +367,16 @@ class Conv3DTranspose(_Transposed):
         bias_attr=None,
         data_format="NCDHW",
     ):
-        super().__init__()
-        self._set_up(
+        super().__init__(
             in_channels,
             out_channels,
             kernel_size,
             stride,
             padding,
+            output_padding,
             dilation,
             groups,
             weight_attr,
             bias_attr,
             data_format,
         )
-        self._output_padding = output_padding

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dataset files: where they lie, and members of archives by name."""
+"""Dataset files: where they lie, members of archives by name, and their images."""
 
 import contextlib
 import gzip
@@ -7,6 +7,8 @@ import io
 import os
 import tarfile
 import zlib
+
+import numpy as np
 
 from ..._core import DataLossError
 from ...dataset.common import download as cached
@@ -34,6 +36,33 @@ def check_mode(mode, known):
 
 def backend_or_default(backend):
     return check_backend(backend or get_image_backend())
+
+
+def decode(data, backend, mode="RGB"):
+    """The image in the bytes of a file, as `backend` says; `mode` is Pillow's."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(data))
+    if mode is not None:
+        image = image.convert(mode)
+    return image if backend == "pil" else np.array(image)
+
+
+def from_pixels(array, backend):
+    """The image that a uint8 array holds, as `backend` says."""
+    if backend != "pil":
+        return array
+    from PIL import Image
+
+    return Image.fromarray(array)
+
+
+def transformed(dataset, image):
+    """What a sample of `dataset` holds for an image: Pillow's, or numbers of the
+    default type."""
+    if dataset.transform is not None:
+        image = dataset.transform(image)
+    return image.astype(dataset.dtype) if dataset.backend == "cv2" else image
 
 
 @contextlib.contextmanager

@@ -8,7 +8,14 @@ import numpy as np
 from ...framework import pickle_reader
 from ...framework.dtype import get_default_dtype
 from ...io import Dataset
-from .archive import backend_or_default, check_mode, find, reading
+from .archive import (
+    backend_or_default,
+    check_mode,
+    find,
+    from_pixels,
+    reading,
+    transformed,
+)
 
 _URL = "https://dataset.bj.bcebos.com/cifar/"
 
@@ -51,16 +58,8 @@ class Cifar10(Dataset):
             self._images, self._labels = self._load()
 
     def __getitem__(self, idx):
-        image = self._images[idx]
-        if self.backend == "pil":
-            from PIL import Image
-
-            image = Image.fromarray(image)
-        if self.transform is not None:
-            image = self.transform(image)
-        if self.backend == "cv2":
-            image = image.astype(self.dtype)
-        return image, np.array(self._labels[idx])
+        image = from_pixels(self._images[idx], self.backend)
+        return transformed(self, image), np.array(self._labels[idx])
 
     def __len__(self):
         return len(self._labels)

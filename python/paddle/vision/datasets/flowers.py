@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Oxford 102 flowers."""
 
-import io
-
 import numpy as np
 
 from ...dataset.matlab import load_matrices
 from ...framework.dtype import get_default_dtype
 from ...io import Dataset
-from .archive import Members, backend_or_default, check_mode, find, reading
+from .archive import (
+    Members,
+    backend_or_default,
+    check_mode,
+    decode,
+    find,
+    reading,
+    transformed,
+)
 
 _URL = "http://paddlemodels.bj.bcebos.com/flowers/"
 # The set that its authors call "test" is the largest; Paddle trains on it.
@@ -59,24 +65,10 @@ class Flowers(Dataset):
     def __getitem__(self, idx):
         number = self.indexes[idx]
         image = decode(self._files[_name(number)], self.backend)
-        if self.transform is not None:
-            image = self.transform(image)
-        if self.backend == "cv2":
-            image = image.astype(self.dtype)
-        return image, np.array([self.labels[number - 1]], np.int64)
+        return transformed(self, image), np.array([self.labels[number - 1]], np.int64)
 
     def __len__(self):
         return len(self.indexes)
-
-
-def decode(data, backend, mode="RGB"):
-    """The image in the bytes of a file, as `backend` says; `mode` is Pillow's."""
-    from PIL import Image
-
-    image = Image.open(io.BytesIO(data))
-    if mode is not None:
-        image = image.convert(mode)
-    return image if backend == "pil" else np.array(image)
 
 
 def _name(number):

@@ -4,7 +4,14 @@
 from ...dataset.mnist import read_idx
 from ...framework.dtype import get_default_dtype
 from ...io import Dataset
-from .archive import backend_or_default, check_mode, find, reading
+from .archive import (
+    backend_or_default,
+    check_mode,
+    find,
+    from_pixels,
+    reading,
+    transformed,
+)
 
 
 class MNIST(Dataset):
@@ -53,16 +60,8 @@ class MNIST(Dataset):
             )
 
     def __getitem__(self, idx):
-        image = self.images[idx]
-        if self.backend == "pil":
-            from PIL import Image
-
-            image = Image.fromarray(image)
-        if self.transform is not None:
-            image = self.transform(image)
-        if self.backend == "cv2":
-            image = image.astype(self.dtype)
-        return image, self.labels[idx].copy()
+        image = from_pixels(self.images[idx], self.backend)
+        return transformed(self, image), self.labels[idx].copy()
 
     def __len__(self):
         return len(self.labels)

@@ -3,8 +3,14 @@
 
 from ...framework.dtype import get_default_dtype
 from ...io import Dataset
-from .archive import Members, backend_or_default, check_mode, find
-from .flowers import decode
+from .archive import (
+    Members,
+    backend_or_default,
+    check_mode,
+    decode,
+    find,
+    transformed,
+)
 
 _URL = "https://dataset.bj.bcebos.com/voc/VOCtrainval_11-May-2012.tar"
 _ROOT = "VOCdevkit/VOC2012/"
@@ -50,11 +56,9 @@ class VOC2012(Dataset):
         classes = self._files[f"{_ROOT}SegmentationClass/{name}.png"]
         image = decode(photograph, self.backend)
         label = decode(classes, self.backend, None)
-        if self.transform is not None:
-            image = self.transform(image)
         if self.backend == "cv2":
-            return image.astype(self.dtype), label.astype(self.dtype)
-        return image, label
+            label = label.astype(self.dtype)
+        return transformed(self, image), label
 
     def __len__(self):
         return len(self._names)
