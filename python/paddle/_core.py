@@ -3,11 +3,16 @@
 
 import importlib.machinery
 import importlib.util
-import pathlib
+import os
 import re
 import sys
 
-_HERE = pathlib.Path(__file__).resolve().parent
+_LIB = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_lib")
+
+
+def _read(*path):
+    with open(os.path.join(*path), encoding="utf8") as file:
+        return file.read()
 
 
 def _torch_version():
@@ -17,23 +22,23 @@ def _torch_version():
             "paddle needs the torch package for its LibTorch, and there is none in "
             f"this Python ({sys.executable}): pip install torch"
         )
-    text = (pathlib.Path(spec.origin).parent / "version.py").read_text()
+    text = _read(os.path.dirname(spec.origin), "version.py")
     return re.search(r"__version__ = '([^']*)'", text).group(1)
 
 
 def _load():
     found = _torch_version()
-    built = (_HERE / "_lib" / "torch_version").read_text().strip()
+    built = _read(_LIB, "torch_version").strip()
     if found != built:
         raise ImportError(
             f"paddle was built with torch {built}, but this Python has {found}. "
             f"Install torch=={built}, or build paddle again."
         )
     finder = importlib.machinery.PathFinder()
-    spec = finder.find_spec("_core", [str(_HERE / "_lib")])
+    spec = finder.find_spec("_core", [_LIB])
     if spec is None:
         raise ImportError(
-            f"the engine is missing in {_HERE / '_lib'}: run make in the source tree"
+            f"the engine is missing in {_LIB}: run make in the source tree"
         )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
