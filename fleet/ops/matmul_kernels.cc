@@ -42,6 +42,9 @@ Tensor Fc(const Tensor& input, const Tensor& w, const Tensor& bias) {
               "shapes do not fit");
   TORCH_CHECK(input.scalar_type() == w.scalar_type(), "input is ",
               input.scalar_type(), " but the weight is ", w.scalar_type());
+  TORCH_CHECK(!bias.defined() || (bias.numel() == w.size(1) &&
+                                  bias.scalar_type() == w.scalar_type()),
+              "the bias is not like the weight");
   Tensor x = input.reshape({-1, w.size(0)});
   std::vector<int64_t> shape(input.sizes().begin(), input.sizes().end());
   shape.back() = w.size(1);
@@ -96,6 +99,10 @@ Tensor Matmul(const Tensor& x, const Tensor& y, bool trans_x, bool trans_y) {
     TORCH_CHECK(x.size(trans_x ? 0 : 1) == y.size(trans_y ? 1 : 0),
                 "inner dimensions differ");
     if (GemmTakes(x, y)) return Multiply(x, trans_x, y, trans_y);
+  }
+  if (!x.device().is_cpu() && at::isIntegralType(x.scalar_type(), true)) {
+    // GPUs have no products of integers.
+    return Matmul(x.cpu(), y.cpu(), trans_x, trans_y).to(x.device());
   }
   Tensor out = at::matmul(Transposed(x, trans_x && x.dim() > 1),
                           Transposed(y, trans_y && y.dim() > 1));

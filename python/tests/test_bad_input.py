@@ -67,6 +67,7 @@ CASES = [
     (lambda: paddle.mean(ones(2, 3), axis=5), ValueError, ["axis is 5", "[-2, 1]"]),
     (lambda: F.softmax(ones(2, 3), axis=7), ValueError, ["softmax", "axis is 7"]),
     (lambda: F.linear(ones(2, 3), ones(4, 5)), ValueError, ["[2, 3]", "4"]),
+    (lambda: F.linear(ones(2, 3), ones(3, 4), ones(2)), ValueError, ["bias [2]", "4"]),
     (lambda: nn.Linear(3, 4)(ones(4, 5)), ValueError, ["[4, 5]", "in_features 3"]),
     (lambda: F.mse_loss(ones(2, 3), ones(4, 5)), ValueError, ["mse_loss", "[4, 5]"]),
     (lambda: F.conv2d(ones(2, 3), filters()), ValueError, ["conv2d", "4 dimensions"]),
