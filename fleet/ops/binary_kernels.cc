@@ -90,17 +90,19 @@ TensorPair DivGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
           needs[1] ? Unbroadcast(-dout * x / (y * y), y) : Tensor()};
 }
 
-TensorPair PowGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
-                   GradNeeds needs) {
+// A number beside a tensor on a GPU is a tensor on the CPU.
+TensorPair PowGrad(const Tensor& base, const Tensor& exponent,
+                   const Tensor& dout, GradNeeds needs) {
+  Tensor x = base.to(dout.device()), y = exponent.to(dout.device());
   Tensor dx, dy;
   if (needs[0]) {
     dx = Unbroadcast(
         at::where(y == 0, at::zeros_like(dout), dout * y * at::pow(x, y - 1)),
-        x);
+        base);
   }
   if (needs[1]) {
     Tensor safe = at::where(x > 0, x, at::ones_like(x));
-    dy = Unbroadcast(dout * at::pow(x, y) * at::log(safe), y);
+    dy = Unbroadcast(dout * at::pow(x, y) * at::log(safe), exponent);
   }
   return {dx, dy};
 }

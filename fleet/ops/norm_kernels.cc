@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/native_batch_norm.h>
@@ -106,6 +107,8 @@ Three BatchNormGrad(const Tensor& x, const Tensor& scale,
   } else {
     running_mean = saved_mean;
     running_variance = saved_variance;
+    // On CUDA these two must be there, and say by their size that they are not.
+    mean = inverse = at::empty({0}, x.options());
   }
   auto [dx, dscale, dbias] = at::native_batch_norm_backward(
       ChannelsFirst(dout, last), ChannelsFirst(x, last), Maybe(scale),

@@ -134,6 +134,17 @@ TensorIndex AsIndex(const Part& part, const at::Tensor& x, int64_t dim) {
        std::string("cannot index a Tensor with ") + Py_TYPE(object)->tp_name);
 }
 
+// What ATen says of a bad index, with the shape that it was used on.
+template <class F>
+auto WithShape(const at::Tensor& x, F f) {
+  try {
+    return f();
+  } catch (c10::Error& error) {
+    error.add_context(base::Concat("indexing a Tensor of shape ", x.sizes()));
+    throw;
+  }
+}
+
 std::vector<TensorIndex> AsIndices(const at::Tensor& x, nb::handle index) {
   std::vector<Part> parts;
   if (PyTuple_Check(index.ptr())) {
@@ -159,21 +170,10 @@ std::vector<TensorIndex> AsIndices(const at::Tensor& x, nb::handle index) {
   return indices;
 }
 
-// What ATen says of a bad index, with the shape that it was used on.
-template <class F>
-auto WithShape(const at::Tensor& x, F f) {
-  try {
-    return f();
-  } catch (c10::Error& error) {
-    error.add_context(base::Concat("indexing a Tensor of shape ", x.sizes()));
-    throw;
-  }
-}
-
 }  // namespace
 
 at::Tensor GetItem(const at::Tensor& x, nb::handle index) {
-  std::vector<TensorIndex> indices = AsIndices(x, index);
+  auto indices = WithShape(x, [&] { return AsIndices(x, index); });
   nb::gil_scoped_release release;
   at::Tensor out =
       WithShape(x, [&] { return at::indexing::get_item(x, indices); });
@@ -182,7 +182,7 @@ at::Tensor GetItem(const at::Tensor& x, nb::handle index) {
 }
 
 void SetItem(at::Tensor& x, nb::handle index, nb::handle value) {
-  std::vector<TensorIndex> indices = AsIndices(x, index);
+  auto indices = WithShape(x, [&] { return AsIndices(x, index); });
   at::Tensor source;
   if (const at::Tensor* tensor = AsTensor(value)) {
     source = *tensor;

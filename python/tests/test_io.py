@@ -779,7 +779,7 @@ def test_workers_are_alone_with_their_parent(leaves_nothing):
 
 def test_workers_may_compute_though_the_parent_has_threads(leaves_nothing):
     matrix = np.random.RandomState(0).rand(300, 300).astype("float32")
-    tensor = _core.from_object(matrix)
+    tensor = _core.from_object(matrix)._to("cpu", True)  # workers have no GPU
 
     def product(i=0):
         return _ops.matmul_v2(_ops.exp(tensor), tensor, False, False)
