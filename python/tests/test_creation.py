@@ -3,7 +3,7 @@ import numpy as np
 import paddle
 import pytest
 import torch
-from torch_compare import compare, floats
+from op_check import check, floats
 
 # ---- to_tensor
 
@@ -113,8 +113,8 @@ def test_to_tensor_bad_input():
 
 
 def test_assign_and_clone_copy_and_pass_gradients():
-    compare(paddle.assign, lambda x: x.clone(), floats(2, 3), second=True)
-    compare(paddle.clone, lambda x: x.clone(), floats(2, 3))
+    check(paddle.assign, lambda x: x.clone(), floats(2, 3), second=True)
+    check(paddle.clone, lambda x: x.clone(), floats(2, 3))
     x = paddle.zeros([2])
     for copy in (paddle.assign(x), paddle.clone(x)):
         copy[0] = 1.0
@@ -276,7 +276,7 @@ def test_eye():
 @pytest.mark.parametrize("diagonal", [0, 1, -2])
 def test_tril_triu(diagonal):
     for name in ("tril", "triu"):
-        compare(
+        check(
             lambda x: getattr(paddle, name)(x, diagonal),
             lambda x: getattr(torch, name)(x, diagonal),
             floats(2, 3, 4),
@@ -289,19 +289,19 @@ def test_tril_triu(diagonal):
 
 @pytest.mark.parametrize("offset", [0, 1, -2])
 def test_diag(offset):
-    compare(
+    check(
         lambda x: paddle.diag(x, offset),
         lambda x: torch.diag(x, offset),
         floats(3),
         second=True,
     )
-    compare(
+    check(
         lambda x: paddle.diag(x, offset),
         lambda x: torch.diag(x, offset),
         floats(3, 4),
         second=True,
     )
-    compare(
+    check(
         lambda x: paddle.diagflat(x, offset),
         lambda x: torch.diagflat(x, offset),
         floats(2, 2),
@@ -316,7 +316,7 @@ def test_diag_with_padding():
 
 
 def test_meshgrid():
-    compare(
+    check(
         lambda a, b: paddle.meshgrid(a, b),
         lambda a, b: torch.meshgrid(a, b, indexing="ij"),
         floats(3),

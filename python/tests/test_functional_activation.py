@@ -7,7 +7,7 @@ import paddle.nn.functional as F
 import pytest
 import torch
 import torch.nn.functional as T
-from torch_compare import compare, floats
+from op_check import check, floats
 
 SMOOTH = {
     "relu": (F.relu, T.relu),
@@ -62,14 +62,14 @@ SMOOTH = {
 @pytest.mark.parametrize("name", SMOOTH)
 def test_is_what_torch_computes_up_to_the_second_derivative(name):
     ours, theirs = SMOOTH[name]
-    compare(ours, theirs, floats(3, 4, 5), second=True, rtol=1e-6, atol=1e-9)
+    check(ours, theirs, floats(3, 4, 5), second=True, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["relu", "sigmoid", "tanh", "softmax", "log_softmax"])
 def test_small_floats_take_the_short_way_to_the_same_result(name):
     ours, theirs = SMOOTH[name]
-    compare(ours, theirs, floats(7, 9, dtype="float32"), rtol=1e-5, atol=1e-6)
-    compare(ours, theirs, floats(300, 70, dtype="float32"), rtol=1e-5, atol=1e-6)
+    check(ours, theirs, floats(7, 9, dtype="float32"), rtol=1e-5, atol=1e-6)
+    check(ours, theirs, floats(300, 70, dtype="float32"), rtol=1e-5, atol=1e-6)
 
 
 def test_softmax_of_large_numbers_stays_finite():
@@ -99,12 +99,12 @@ def test_softmax_names_a_wrong_axis():
 
 @pytest.mark.parametrize("shape, count", [((2, 3, 4), 1), ((2, 3, 4), 3), ((5, 3), 3)])
 def test_prelu(shape, count):
-    compare(F.prelu, T.prelu, floats(*shape), floats(count, seed=1), second=True)
+    check(F.prelu, T.prelu, floats(*shape), floats(count, seed=1), second=True)
 
 
 def test_prelu_with_channels_last():
     x, w = floats(2, 4, 3), floats(3, seed=1)
-    compare(
+    check(
         lambda x, w: F.prelu(x, w, "NLC"),
         lambda x, w: T.prelu(x.transpose(1, 2), w).transpose(1, 2),
         x,
@@ -118,7 +118,7 @@ def test_prelu_wants_a_weight_for_each_channel():
 
 
 def test_maxout_takes_the_largest_of_each_group():
-    compare(
+    check(
         lambda x: F.maxout(x, 2, 1),
         lambda x: x.reshape(2, 3, 2, 5).amax(2),
         floats(2, 6, 5),

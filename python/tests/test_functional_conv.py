@@ -7,7 +7,7 @@ import paddle.nn.functional as F
 import pytest
 import torch
 import torch.nn.functional as T
-from torch_compare import compare, floats
+from op_check import check, floats
 
 SPATIAL = {1: (9,), 2: (9, 8), 3: (5, 6, 7)}
 CLOSE = {"rtol": 1e-7, "atol": 1e-9}
@@ -35,7 +35,7 @@ def theirs(name):
 def test_convolutions(rank, options):
     x = floats(2, 4, *SPATIAL[rank])
     w = floats(6, 4 // options.get("groups", 1), *[3] * rank, seed=1)
-    compare(
+    check(
         lambda x, w, b: ours(f"conv{rank}d")(x, w, b, **options),
         lambda x, w, b: theirs(f"conv{rank}d")(x, w, b, **options),
         x,
@@ -47,7 +47,7 @@ def test_convolutions(rank, options):
 
 
 def test_conv2d_of_floats():
-    compare(
+    check(
         lambda x, w, b: F.conv2d(x, w, b, padding=1),
         lambda x, w, b: T.conv2d(x, w, b, padding=1),
         floats(4, 3, 16, 16, dtype="float32"),
@@ -66,7 +66,7 @@ def test_conv2d_of_floats():
 )
 def test_transposed_convolutions(rank, options):
     groups = options.get("groups", 1)
-    compare(
+    check(
         lambda x, w, b: ours(f"conv{rank}d_transpose")(x, w, b, **options),
         lambda x, w, b: theirs(f"conv_transpose{rank}d")(x, w, b, **options),
         floats(2, 4, *SPATIAL[rank]),
@@ -91,7 +91,7 @@ def test_transposed_convolutions(rank, options):
     ids=str,
 )
 def test_all_ways_to_write_a_padding(padding, pairs):
-    compare(
+    check(
         lambda x, w: F.conv2d(x, w, stride=2, padding=padding),
         lambda x, w: T.conv2d(T.pad(x, pairs), w, stride=2),
         floats(2, 3, 9, 8),
@@ -118,7 +118,7 @@ def test_channels_last():
         out = T.conv2d(x.permute(0, 3, 1, 2), w, b, padding=1)
         return out.permute(0, 2, 3, 1)
 
-    compare(
+    check(
         lambda x, w, b: F.conv2d(x, w, b, padding=1, data_format="NHWC"),
         theirs,
         floats(2, 7, 6, 3),
@@ -143,7 +143,7 @@ def test_transposed_convolution_to_a_wanted_size():
 
 
 def test_transposed_convolution_with_uneven_padding():
-    compare(
+    check(
         lambda x, w: F.conv2d_transpose(x, w, padding=[1, 0, 0, 2]),
         lambda x, w: T.conv_transpose2d(x, w)[:, :, 1:, :-2],
         floats(2, 3, 5, 5),
@@ -193,19 +193,19 @@ def test_convolutions_name_what_does_not_fit():
 )
 def test_pools(rank, options):
     x = floats(2, 3, *SPATIAL[rank])
-    compare(
+    check(
         lambda x: ours(f"max_pool{rank}d")(x, **options),
         lambda x: theirs(f"max_pool{rank}d")(x, **options),
         x,
         second=True,
     )
-    compare(
+    check(
         lambda x: ours(f"avg_pool{rank}d")(x, **options),
         lambda x: theirs(f"avg_pool{rank}d")(x, count_include_pad=False, **options),
         x,
         second=True,
     )
-    compare(
+    check(
         lambda x: ours(f"avg_pool{rank}d")(x, exclusive=False, **options),
         lambda x: theirs(f"avg_pool{rank}d")(x, count_include_pad=True, **options),
         x,
@@ -215,7 +215,7 @@ def test_pools(rank, options):
 @pytest.mark.parametrize("size", [(6, 8), (7, 9)])
 @pytest.mark.parametrize("ceil", [False, True])
 def test_max_pool_that_halves_images_of_floats(size, ceil):
-    compare(
+    check(
         lambda x: F.max_pool2d(x, 2, 2, ceil_mode=ceil),
         lambda x: T.max_pool2d(x, 2, 2, ceil_mode=ceil),
         floats(3, 40, *size, dtype="float32"),
@@ -248,19 +248,19 @@ def test_max_pool_says_where_it_found_the_maximum():
 def test_pools_with_uneven_padding(padding):
     pairs = (2, 1, 1, 0) if padding != "SAME" else (0, 1, 1, 1)
     x = floats(2, 3, 7, 8)
-    compare(
+    check(
         lambda x: F.max_pool2d(x, 3, 2, padding),
         lambda x: T.max_pool2d(T.pad(x, pairs, value=-np.inf), 3, 2),
         x,
         second=True,
     )
-    compare(
+    check(
         lambda x: F.avg_pool2d(x, 3, 2, padding, exclusive=False),
         lambda x: T.avg_pool2d(T.pad(x, pairs), 3, 2),
         x,
         second=True,
     )
-    compare(
+    check(
         lambda x: F.avg_pool2d(x, 3, 2, padding),
         lambda x: (
             T.avg_pool2d(T.pad(x, pairs), 3, 2)
@@ -276,14 +276,14 @@ def test_pools_with_channels_last():
     def turned(pool):
         return lambda x: pool(x.permute(0, 3, 1, 2), 2).permute(0, 2, 3, 1)
 
-    compare(
+    check(
         lambda x: F.max_pool2d(x, 2, data_format="NHWC"),
         turned(T.max_pool2d),
         x,
         second=True,
     )
-    compare(lambda x: F.avg_pool2d(x, 2, data_format="NHWC"), turned(T.avg_pool2d), x)
-    compare(
+    check(lambda x: F.avg_pool2d(x, 2, data_format="NHWC"), turned(T.avg_pool2d), x)
+    check(
         lambda x: F.adaptive_avg_pool2d(x, 2, data_format="NHWC"),
         turned(T.adaptive_avg_pool2d),
         x,
@@ -291,7 +291,7 @@ def test_pools_with_channels_last():
 
 
 def test_average_with_a_divisor_of_the_users():
-    compare(
+    check(
         lambda x: F.avg_pool2d(x, 2, divisor_override=3),
         lambda x: T.avg_pool2d(x, 2, divisor_override=3),
         floats(2, 3, 6, 6),
@@ -302,13 +302,13 @@ def test_average_with_a_divisor_of_the_users():
 @pytest.mark.parametrize("size", [1, 3])
 def test_adaptive_pools(rank, size):
     x = floats(2, 3, *SPATIAL[rank])
-    compare(
+    check(
         lambda x: ours(f"adaptive_avg_pool{rank}d")(x, size),
         lambda x: theirs(f"adaptive_avg_pool{rank}d")(x, size),
         x,
         second=True,
     )
-    compare(
+    check(
         lambda x: ours(f"adaptive_max_pool{rank}d")(x, size),
         lambda x: theirs(f"adaptive_max_pool{rank}d")(x, size),
         x,
@@ -318,7 +318,7 @@ def test_adaptive_pools(rank, size):
 
 def test_adaptive_pools_keep_a_size_of_none():
     x = floats(2, 3, 6, 7)
-    compare(
+    check(
         lambda x: F.adaptive_avg_pool2d(x, [None, 2]),
         lambda x: T.adaptive_avg_pool2d(x, (None, 2)),
         x,

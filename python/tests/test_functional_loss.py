@@ -7,7 +7,7 @@ import paddle.nn.functional as F
 import pytest
 import torch
 import torch.nn.functional as T
-from torch_compare import compare, floats
+from op_check import check, floats
 
 DTYPES = ["float32", "float64"]
 
@@ -42,7 +42,7 @@ def test_cross_entropy(dtype, reduction, column):
         assert loss.shape == ([7, 1] if column else [7])
         return loss.reshape([7])
 
-    compare(
+    check(
         ours,
         lambda x: T.cross_entropy(x, torch.from_numpy(y), reduction=reduction),
         floats(7, 5, dtype=dtype),
@@ -53,7 +53,7 @@ def test_cross_entropy(dtype, reduction, column):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cross_entropy_has_a_second_derivative(dtype):
     y = labels(7)
-    compare(
+    check(
         lambda x: F.cross_entropy(x, paddle.to_tensor(y)),
         lambda x: T.cross_entropy(x, torch.from_numpy(y)),
         floats(7, 5, dtype=dtype),
@@ -64,7 +64,7 @@ def test_cross_entropy_has_a_second_derivative(dtype):
 
 def test_cross_entropy_over_a_batch_larger_than_a_block():
     y = labels(5000, classes=9)
-    compare(
+    check(
         lambda x: F.cross_entropy(x, paddle.to_tensor(y)),
         lambda x: T.cross_entropy(x, torch.from_numpy(y)),
         floats(5000, 9, dtype="float32"),
@@ -78,7 +78,7 @@ def test_cross_entropy_over_a_batch_larger_than_a_block():
 def test_cross_entropy_does_not_count_ignored_labels(dtype, reduction):
     y = labels(7)
     y[[1, 4]] = 2
-    compare(
+    check(
         lambda x: F.cross_entropy(
             x, paddle.to_tensor(y), ignore_index=2, reduction=reduction
         ),
@@ -103,7 +103,7 @@ def test_cross_entropy_with_class_weights(reduction):
     y = labels(7)
     y[3] = -100
     w = probabilities(5, seed=4)
-    compare(
+    check(
         lambda x: F.cross_entropy(
             x, paddle.to_tensor(y), paddle.to_tensor(w), reduction=reduction
         ),
@@ -118,7 +118,7 @@ def test_cross_entropy_with_class_weights(reduction):
 def test_cross_entropy_with_soft_labels():
     p = probabilities(7, 5)
     p /= p.sum(1, keepdims=True)
-    compare(
+    check(
         lambda x: F.cross_entropy(x, paddle.to_tensor(p), soft_label=True),
         lambda x: T.cross_entropy(x, torch.from_numpy(p)),
         floats(7, 5),
@@ -136,7 +136,7 @@ def test_cross_entropy_with_soft_labels():
 @pytest.mark.parametrize("one", [False, True])
 def test_cross_entropy_with_classes_in_the_middle(one):
     y = labels(2, 3, 4)
-    compare(
+    check(
         lambda x: F.cross_entropy(
             x, paddle.to_tensor(y[:, None] if one else y), axis=1
         ),
@@ -148,7 +148,7 @@ def test_cross_entropy_with_classes_in_the_middle(one):
 
 def test_cross_entropy_without_softmax_takes_probabilities():
     y = labels(7)
-    compare(
+    check(
         lambda x: F.cross_entropy(x, paddle.to_tensor(y), use_softmax=False),
         lambda x: T.nll_loss(x.log(), torch.from_numpy(y)),
         probabilities(7, 5),
@@ -218,7 +218,7 @@ def test_softmax_with_cross_entropy_keeps_a_one(dtype, column):
         assert loss.shape == [7, 1]
         return loss.reshape([7])
 
-    compare(
+    check(
         ours,
         lambda x: T.cross_entropy(x, torch.from_numpy(y), reduction="none"),
         x,
@@ -235,7 +235,7 @@ def test_softmax_with_cross_entropy_keeps_a_one(dtype, column):
 
 def test_softmax_with_cross_entropy_of_soft_labels():
     p = probabilities(7, 5)
-    compare(
+    check(
         lambda x: F.softmax_with_cross_entropy(x, paddle.to_tensor(p), soft_label=True),
         lambda x: -(torch.from_numpy(p) * T.log_softmax(x, 1)).sum(1, keepdim=True),
         floats(7, 5),
@@ -247,7 +247,7 @@ def test_softmax_with_cross_entropy_of_soft_labels():
 def test_nll_loss(reduction, shape):
     y = labels(shape[0], *shape[2:])
     w = probabilities(5, seed=4)
-    compare(
+    check(
         lambda x: F.nll_loss(x, paddle.to_tensor(y), paddle.to_tensor(w), 2, reduction),
         lambda x: T.nll_loss(
             x, torch.from_numpy(y), torch.from_numpy(w), None, 2, None, reduction
@@ -274,7 +274,7 @@ def test_nll_loss(reduction, shape):
     ids=["mse", "l1", "smooth_l1"],
 )
 def test_losses_of_a_difference(ours, theirs, reduction, dtype):
-    compare(
+    check(
         lambda x, y: ours(x, y, reduction=reduction),
         lambda x, y: theirs(x, y, reduction=reduction),
         floats(4, 6, dtype=dtype),
@@ -287,7 +287,7 @@ def test_losses_of_a_difference(ours, theirs, reduction, dtype):
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_mse_loss_with_a_fixed_label_takes_the_short_way(reduction):
     y = floats(9, 1, seed=1, dtype="float32")
-    compare(
+    check(
         lambda x: F.mse_loss(x, paddle.to_tensor(y), reduction),
         lambda x: T.mse_loss(x, torch.from_numpy(y), reduction=reduction),
         floats(9, 1, dtype="float32"),
@@ -297,7 +297,7 @@ def test_mse_loss_with_a_fixed_label_takes_the_short_way(reduction):
 
 
 def test_square_error_cost_keeps_elements_and_broadcasts():
-    compare(
+    check(
         F.square_error_cost,
         lambda x, y: (x - y) ** 2,
         floats(4, 3),
@@ -313,7 +313,7 @@ def test_mse_loss_of_shapes_that_do_not_fit():
 @pytest.mark.filterwarnings("ignore:reduction")
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none", "batchmean"])
 def test_kl_div(reduction):
-    compare(
+    check(
         lambda x, y: F.kl_div(x, y, reduction),
         lambda x, y: T.kl_div(x, y, reduction=reduction),
         floats(4, 5),
@@ -331,7 +331,7 @@ def test_kl_div_of_a_target_of_zero_is_zero():
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_binary_cross_entropy(reduction):
     w = probabilities(4, 5, seed=9)
-    compare(
+    check(
         lambda x, y: F.binary_cross_entropy(x, y, paddle.to_tensor(w), reduction),
         lambda x, y: T.binary_cross_entropy(
             x, y, torch.from_numpy(w), reduction=reduction
@@ -343,7 +343,7 @@ def test_binary_cross_entropy(reduction):
 
 def test_binary_cross_entropy_has_a_second_derivative():
     y = probabilities(4, 5, seed=1)
-    compare(
+    check(
         lambda x: F.binary_cross_entropy(x, paddle.to_tensor(y)),
         lambda x: T.binary_cross_entropy(x, torch.from_numpy(y)),
         probabilities(4, 5),
@@ -364,7 +364,7 @@ def test_binary_cross_entropy_with_logits(reduction):
     w = probabilities(4, 5, seed=9)
     pos = probabilities(5, seed=10) + 1
     y = labels(4, 5, classes=2).astype("float64")
-    compare(
+    check(
         lambda x: F.binary_cross_entropy_with_logits(
             x,
             paddle.to_tensor(y),
@@ -398,7 +398,7 @@ def test_log_loss():
     def theirs(p, y):
         return -y * torch.log(p + e) - (1 - y) * torch.log(1 - p + e)
 
-    compare(
+    check(
         lambda p, y: F.log_loss(p, y, e),
         theirs,
         probabilities(6, 1),
@@ -412,7 +412,7 @@ def test_log_loss():
 
 def test_margin_ranking_loss():
     y = np.sign(floats(6, seed=3))
-    compare(
+    check(
         lambda a, b: F.margin_ranking_loss(a, b, paddle.to_tensor(y), 0.3),
         lambda a, b: T.margin_ranking_loss(a, b, torch.from_numpy(y), 0.3),
         floats(6),
@@ -422,7 +422,7 @@ def test_margin_ranking_loss():
 
 def test_hinge_embedding_loss():
     y = np.sign(floats(6, seed=3))
-    compare(
+    check(
         lambda a: F.hinge_embedding_loss(a, paddle.to_tensor(y), 0.8),
         lambda a: T.hinge_embedding_loss(a, torch.from_numpy(y), 0.8),
         floats(6),
@@ -431,7 +431,7 @@ def test_hinge_embedding_loss():
 
 def test_cosine_embedding_loss():
     y = np.sign(floats(6, seed=3))
-    compare(
+    check(
         lambda a, b: F.cosine_embedding_loss(a, b, paddle.to_tensor(y), 0.1),
         lambda a, b: T.cosine_embedding_loss(a, b, torch.from_numpy(y), 0.1),
         floats(6, 4),
@@ -442,7 +442,7 @@ def test_cosine_embedding_loss():
 
 @pytest.mark.parametrize("swap", [False, True])
 def test_triplet_margin_loss(swap):
-    compare(
+    check(
         lambda a, p, n: F.triplet_margin_loss(a, p, n, swap=swap),
         lambda a, p, n: T.triplet_margin_loss(a, p, n, swap=swap),
         floats(6, 4),
@@ -456,7 +456,7 @@ def test_triplet_margin_loss(swap):
 def test_ctc_loss(reduction):
     y = labels(3, 4, classes=5) + 1
     times, lengths = np.array([8, 7, 6]), np.array([4, 2, 3])
-    compare(
+    check(
         lambda x: F.ctc_loss(
             x,
             paddle.to_tensor(y.astype("int32")),
@@ -488,7 +488,7 @@ def test_sigmoid_focal_loss():
         entropy = T.binary_cross_entropy_with_logits(x, t, reduction="none")
         return (weight * entropy * (1 - right) ** 2).sum() / 3
 
-    compare(
+    check(
         lambda x: F.sigmoid_focal_loss(
             x, paddle.to_tensor(y), paddle.to_tensor([3.0], dtype="float64")
         ),
@@ -505,9 +505,7 @@ def test_dice_loss():
         overlap, both = (p * one).sum((1, 2)), p.sum((1, 2)) + one.sum((1, 2))
         return (1 - 2 * overlap / (both + 1e-5)).mean()
 
-    compare(
-        lambda p: F.dice_loss(p, paddle.to_tensor(y)), theirs, probabilities(4, 3, 2)
-    )
+    check(lambda p: F.dice_loss(p, paddle.to_tensor(y)), theirs, probabilities(4, 3, 2))
 
 
 def test_npair_loss():
@@ -519,7 +517,7 @@ def test_npair_loss():
         size = 0.25 * 0.002 * ((a**2).sum(1).mean() + (p**2).sum(1).mean())
         return size + T.cross_entropy(a @ p.T, target)
 
-    compare(
+    check(
         lambda a, p: F.npair_loss(a, p, paddle.to_tensor(y)),
         theirs,
         floats(4, 3, dtype="float32"),
@@ -556,7 +554,7 @@ def test_hsigmoid_loss_along_a_path_of_the_users():
 
         return torch.stack([turn(0, 0, 1) + turn(0, 2, 0), turn(1, 1, 0)])[:, None]
 
-    compare(
+    check(
         lambda x, w: F.hsigmoid_loss(
             x,
             paddle.to_tensor([0, 1]),

@@ -7,7 +7,7 @@ import paddle.nn.functional as F
 import pytest
 import torch
 import torch.nn.functional as T
-from torch_compare import compare, floats
+from op_check import check, floats
 
 CLOSE = {"rtol": 1e-6, "atol": 1e-9}
 
@@ -22,7 +22,7 @@ def running(channels, dtype="float64"):
 
 @pytest.mark.parametrize("shape", [(8, 3), (4, 3, 5), (4, 3, 5, 6), (2, 3, 2, 3, 4)])
 def test_batch_norm_in_training(shape):
-    compare(
+    check(
         lambda x, w, b: F.batch_norm(x, *fixed(*running(3)), w, b, training=True),
         lambda x, w, b: T.batch_norm(x, None, None, w, b, training=True),
         floats(*shape),
@@ -35,7 +35,7 @@ def test_batch_norm_in_training(shape):
 
 def test_batch_norm_outside_training():
     mean, var = running(3)
-    compare(
+    check(
         lambda x, w, b: F.batch_norm(x, *fixed(mean, var), w, b),
         lambda x, w, b: T.batch_norm(
             x, torch.from_numpy(mean), torch.from_numpy(var), w, b
@@ -90,7 +90,7 @@ def test_two_forward_passes_before_one_backward():
 
 
 def test_batch_norm_with_channels_last():
-    compare(
+    check(
         lambda x, w, b: F.batch_norm(
             x, *fixed(*running(3)), w, b, training=True, data_format="NHWC"
         ),
@@ -126,7 +126,7 @@ def test_batch_norm_names_what_does_not_fit():
 @pytest.mark.parametrize("shape", [5, [5], [4, 5]])
 def test_layer_norm(shape):
     dims = [shape] if isinstance(shape, int) else shape
-    compare(
+    check(
         lambda x, w, b: F.layer_norm(x, shape, w, b, 1e-3),
         lambda x, w, b: T.layer_norm(x, dims, w, b, 1e-3),
         floats(2, 3, 4, 5),
@@ -138,7 +138,7 @@ def test_layer_norm(shape):
 
 
 def test_layer_norm_without_weights():
-    compare(
+    check(
         lambda x: F.layer_norm(x, 5),
         lambda x: T.layer_norm(x, [5]),
         floats(3, 5),
@@ -157,7 +157,7 @@ def test_layer_norm_names_what_does_not_fit():
 
 @pytest.mark.parametrize("groups", [1, 2, 6])
 def test_group_norm(groups):
-    compare(
+    check(
         lambda x, w, b: F.group_norm(x, groups, weight=w, bias=b),
         lambda x, w, b: T.group_norm(x, groups, w, b),
         floats(2, 6, 3, 4),
@@ -169,7 +169,7 @@ def test_group_norm(groups):
 
 
 def test_group_norm_with_channels_last():
-    compare(
+    check(
         lambda x, w, b: F.group_norm(x, 2, 1e-5, w, b, "NHWC"),
         lambda x, w, b: T.group_norm(x.permute(0, 3, 1, 2), 2, w, b).permute(
             0, 2, 3, 1
@@ -184,7 +184,7 @@ def test_group_norm_with_channels_last():
 
 
 def test_instance_norm():
-    compare(
+    check(
         lambda x, w, b: F.instance_norm(x, weight=w, bias=b),
         lambda x, w, b: T.instance_norm(x, weight=w, bias=b),
         floats(2, 3, 5, 4),
@@ -197,13 +197,13 @@ def test_instance_norm():
 
 @pytest.mark.parametrize("size", [3, 4])
 def test_local_response_norm(size):
-    compare(
+    check(
         lambda x: F.local_response_norm(x, size, 0.1, 0.7, 1.5),
         lambda x: T.local_response_norm(x, size, 0.1, 0.7, 1.5),
         floats(2, 6, 3, 4),
         **CLOSE,
     )
-    compare(
+    check(
         lambda x: F.local_response_norm(x, size, data_format="NHWC"),
         lambda x: T.local_response_norm(x.permute(0, 3, 1, 2), size).permute(
             0, 2, 3, 1
@@ -215,7 +215,7 @@ def test_local_response_norm(size):
 
 @pytest.mark.parametrize("p", [1, 2, 3, float("inf")])
 def test_normalize(p):
-    compare(
+    check(
         lambda x: F.normalize(x, p, 1),
         lambda x: T.normalize(x, p, 1),
         floats(3, 4, 5),
@@ -225,7 +225,7 @@ def test_normalize(p):
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_cosine_similarity(axis):
-    compare(
+    check(
         lambda a, b: F.cosine_similarity(a, b, axis),
         lambda a, b: T.cosine_similarity(a, b, axis),
         floats(3, 4, 5),
@@ -237,7 +237,7 @@ def test_cosine_similarity(axis):
 @pytest.mark.parametrize("p", [1, 2, 3, float("inf")])
 @pytest.mark.parametrize("keepdim", [False, True])
 def test_pairwise_distance(p, keepdim):
-    compare(
+    check(
         lambda a, b: F.pairwise_distance(a, b, p, keepdim=keepdim),
         lambda a, b: T.pairwise_distance(a, b, p, keepdim=keepdim),
         floats(3, 5),
@@ -247,7 +247,7 @@ def test_pairwise_distance(p, keepdim):
 
 
 def test_linear():
-    compare(
+    check(
         F.linear,
         lambda x, w, b: x @ w + b,
         floats(2, 3, 4),
@@ -256,13 +256,13 @@ def test_linear():
         second=True,
         **CLOSE,
     )
-    compare(F.linear, lambda x, w: x @ w, floats(3, 4), floats(4, 5, seed=1))
+    check(F.linear, lambda x, w: x @ w, floats(3, 4), floats(4, 5, seed=1))
     with pytest.raises(ValueError, match="in_features 5"):
         F.linear(paddle.to_tensor(floats(2, 4)), paddle.to_tensor(floats(5, 3)))
 
 
 def test_bilinear():
-    compare(
+    check(
         F.bilinear,
         T.bilinear,
         floats(3, 4),

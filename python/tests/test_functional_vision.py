@@ -6,7 +6,7 @@ import paddle
 import paddle.nn.functional as F
 import pytest
 import torch.nn.functional as T
-from torch_compare import compare, floats
+from op_check import check, floats
 
 CLOSE = {"rtol": 1e-6, "atol": 1e-9}
 
@@ -19,7 +19,7 @@ CLOSE = {"rtol": 1e-6, "atol": 1e-9}
 def test_pad_of_the_spatial_dimensions(mode, shape, pad):
     value = {"value": 0.7} if mode == "constant" else {}
     names = {3: "NCL", 4: "NCHW", 5: "NCDHW"}
-    compare(
+    check(
         lambda x: F.pad(x, pad, mode, data_format=names[len(shape)], **value),
         lambda x: T.pad(x, pad, mode, **value),
         floats(*shape),
@@ -29,7 +29,7 @@ def test_pad_of_the_spatial_dimensions(mode, shape, pad):
 
 
 def test_pad_with_channels_last():
-    compare(
+    check(
         lambda x: F.pad(x, [1, 2, 3, 0], "reflect", data_format="NHWC"),
         lambda x: T.pad(x.permute(0, 3, 1, 2), [1, 2, 3, 0], "reflect").permute(
             0, 2, 3, 1
@@ -76,7 +76,7 @@ def test_pad_names_what_does_not_fit():
 @pytest.mark.parametrize("align", [False, True])
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 def test_interpolate_images(mode, align, size):
-    compare(
+    check(
         lambda x: F.interpolate(x, size, mode=mode, align_corners=align),
         lambda x: T.interpolate(x, size, mode=mode, align_corners=align),
         floats(2, 3, 5, 6),
@@ -98,7 +98,7 @@ def test_interpolate_images(mode, align, size):
 )
 def test_interpolate_other_grids(mode, shape, size):
     names = {3: "NCL", 4: "NCHW", 5: "NCDHW"}
-    compare(
+    check(
         lambda x: F.interpolate(x, size, mode=mode, data_format=names[len(shape)]),
         lambda x: T.interpolate(x, size, mode=mode),
         floats(*shape),
@@ -110,7 +110,7 @@ def test_interpolate_other_grids(mode, shape, size):
 @pytest.mark.parametrize("mode", ["nearest", "bilinear"])
 def test_interpolate_by_a_factor(mode, factor):
     scale = tuple(factor) if isinstance(factor, list) else factor
-    compare(
+    check(
         lambda x: F.upsample(x, scale_factor=factor, mode=mode),
         lambda x: T.interpolate(x, scale_factor=scale, mode=mode),
         floats(2, 3, 5, 6),
@@ -128,7 +128,7 @@ def test_interpolate_with_align_mode_1_takes_points():
 
 
 def test_interpolate_with_channels_last():
-    compare(
+    check(
         lambda x: F.interpolate(x, (7, 9), mode="bilinear", data_format="NHWC"),
         lambda x: T.interpolate(x.permute(0, 3, 1, 2), (7, 9), mode="bilinear").permute(
             0, 2, 3, 1
@@ -151,14 +151,14 @@ def test_interpolate_names_bad_arguments():
 
 
 def test_unfold():
-    compare(
+    check(
         lambda x: F.unfold(x, [3, 2], 2, 1, 1),
         lambda x: T.unfold(x, (3, 2), 1, 1, 2),
         floats(2, 3, 6, 7),
         second=True,
         **CLOSE,
     )
-    compare(
+    check(
         lambda x: F.unfold(x, 2, paddings=[1, 2, 0, 3], dilations=2),
         lambda x: T.unfold(T.pad(x, (2, 3, 1, 0)), 2, 2),
         floats(2, 3, 6, 7),
@@ -167,12 +167,12 @@ def test_unfold():
 
 
 def test_pixel_shuffle():
-    compare(
+    check(
         lambda x: F.pixel_shuffle(x, 2),
         lambda x: T.pixel_shuffle(x, 2),
         floats(2, 8, 3, 4),
     )
-    compare(
+    check(
         lambda x: F.pixel_shuffle(x, 2, "NHWC"),
         lambda x: T.pixel_shuffle(x.permute(0, 3, 1, 2), 2).permute(0, 2, 3, 1),
         floats(2, 3, 4, 8),
@@ -185,7 +185,7 @@ def test_pixel_shuffle():
 @pytest.mark.parametrize("mode", ["bilinear", "nearest"])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 def test_grid_sample(mode, padding, align):
-    compare(
+    check(
         lambda x, g: F.grid_sample(x, g, mode, padding, align),
         lambda x, g: T.grid_sample(x, g, mode, padding, align),
         floats(2, 3, 5, 6),
@@ -195,7 +195,7 @@ def test_grid_sample(mode, padding, align):
 
 
 def test_grid_sample_of_volumes():
-    compare(
+    check(
         F.grid_sample,
         lambda x, g: T.grid_sample(x, g, align_corners=True),
         floats(2, 3, 4, 5, 3),
@@ -206,7 +206,7 @@ def test_grid_sample_of_volumes():
 
 @pytest.mark.parametrize("align", [False, True])
 def test_affine_grid(align):
-    compare(
+    check(
         lambda t: F.affine_grid(t, [2, 3, 4, 5], align),
         lambda t: T.affine_grid(t, [2, 3, 4, 5], align),
         floats(2, 2, 3),

@@ -3,8 +3,8 @@ import numpy as np
 import paddle
 import pytest
 import torch
+from op_check import check, floats
 from paddle.tensor import search as s
-from torch_compare import compare, floats
 
 X = floats(2, 3, 4)
 
@@ -17,7 +17,7 @@ def tensor(data, **kwargs):
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
 def test_argmax_argmin(name, axis, keepdim):
-    compare(
+    check(
         lambda x: getattr(s, name)(x, axis, keepdim),
         lambda x: getattr(torch, name)(x, axis, keepdim),
         X,
@@ -52,7 +52,7 @@ def test_argmax_bad_input():
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("axis", [None, 0, 1])
 def test_topk(axis, largest):
-    compare(
+    check(
         lambda x: s.topk(x, 2, axis, largest),
         lambda x: torch.topk(x, 2, -1 if axis is None else axis, largest),
         X,
@@ -80,13 +80,13 @@ def test_topk_bad_input():
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("axis", [-1, 0])
 def test_sort_and_argsort(axis, descending):
-    compare(
+    check(
         lambda x: s.sort(x, axis, descending),
         lambda x: torch.sort(x, axis, descending)[0],
         X,
         second=True,
     )
-    compare(
+    check(
         lambda x: s.argsort(x, axis, descending),
         lambda x: torch.sort(x.detach(), dim=axis, descending=descending)[1],
         X,
@@ -120,7 +120,7 @@ def test_where_with_one_argument_is_nonzero():
 
 def test_where():
     condition = floats(2, 3) > 0
-    compare(
+    check(
         s.where,
         torch.where,
         condition,
@@ -131,7 +131,7 @@ def test_where():
 
 
 def test_where_broadcasts_and_takes_numbers():
-    compare(s.where, torch.where, floats(2, 1) > 0, floats(3), floats(1, 1, seed=1))
+    check(s.where, torch.where, floats(2, 1) > 0, floats(3), floats(1, 1, seed=1))
     got = s.where(tensor([True, False]), tensor([1.0, 2.0]), 0.0)
     assert got.numpy().tolist() == [1, 0] and got.dtype == paddle.float32
     got = s.where(tensor([True, False]), 5, tensor([1, 2]))
@@ -151,7 +151,7 @@ def test_where_bad_input():
 
 
 def test_masked_select():
-    compare(s.masked_select, torch.masked_select, X, X > 0.2, second=True)
+    check(s.masked_select, torch.masked_select, X, X > 0.2, second=True)
     with pytest.raises(ValueError, match=r"mask \[3\] must have the shape of x"):
         s.masked_select(paddle.zeros([2, 3]), tensor([True, False, True]))
     with pytest.raises(ValueError, match="mask must be bool, not int64"):
