@@ -17,6 +17,8 @@ LAYERS = {
     "base": ((), ("spdlog/", "hwy/")),
     "optim": (("base",), ()),
     "program": (("base",), ()),
+    "channel": (("base",), ("openssl/", "ucp/")),
+    "cluster": (("channel", "base"), ("CLI/",)),
     "ops": (("program", "optim", "base"), ("ATen/", "c10/", "torch/", "dnnl.hpp")),
 }
 # Found in any folder, these need no door.
@@ -24,12 +26,15 @@ EVERYWHERE = ("gtest/", "gmock/", "benchmark/")
 # Kernels never pay for the header that includes everything.
 FORBIDDEN = ("torch/torch.h", "torch/extension.h", "ATen/ATen.h", "ATen/Functions.h")
 
+# Folders of the system's own headers.
+SYSTEM = ("sys/", "arpa/", "linux/", "netinet/")
+
 INCLUDE = re.compile(r'^\s*#include\s+([<"])([^>"]+)[>"]', re.M)
 
 
 def third_party(path):
     """Whether `path` in angle brackets is neither the C++ library nor the system."""
-    return ("/" in path and not path.startswith("sys/")) or path.endswith(".hpp")
+    return ("/" in path and not path.startswith(SYSTEM)) or path.endswith(".hpp")
 
 
 def check(path):
