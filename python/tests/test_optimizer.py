@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import paddle
 import pytest
+import torch
 from paddle import nn, optimizer
 from paddle.regularizer import L1Decay, L2Decay
 
@@ -774,7 +775,6 @@ def linear_net(weights):
 
 @pytest.mark.parametrize("name", ["SGD", "Momentum", "Adam", "AdamW", "Adagrad"])
 def test_a_net_trains_as_in_torch(name):
-    torch = pytest.importorskip("torch")
     weights = [numbers(s, i) for i, s in enumerate([(10, 10), (10,), (10, 1), (1,)])]
     x, y = numbers((16, 10), 10), numbers((16, 1), 11)
     net = linear_net(weights)
