@@ -4,8 +4,6 @@
 from .. import _core
 from .place import device_of
 
-_seed = None
-
 
 class Generator:
     """The generator that random functions draw from."""
@@ -22,17 +20,11 @@ class Generator:
 
 def seed(value):
     """Starts all random functions, on every device, from `value`."""
-    global _seed
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"a seed is an integer, not {type(value).__name__}")
-    _seed = value.__index__()
-    _core.manual_seed(_seed % 2**64)
-    return Generator(_seed)
-
-
-def current_seed():
-    """The seed given last, or None."""
-    return _seed
+    value = value.__index__()
+    _core.manual_seed(value % 2**64)
+    return Generator(value)
 
 
 def get_rng_state(device="cpu"):
