@@ -17,7 +17,7 @@ LOSS_TOLERANCE = 1e-4  # relative, at every one of the compared steps
 CALM = 1e-3
 
 
-# ---- what is trained ------------------------------------------------------------
+# ---- what is trained
 # A model is a list of layers; both sides build it from this list.
 MODELS = {
     "LinearNet 10-10-1, Adam, batch 10": dict(
@@ -89,7 +89,7 @@ def make_batch(spec, rng):
     return x, rng.integers(0, spec["layers"][-1][2], len(x))
 
 
-# ---- the two sides ----------------------------------------------------------------
+# ---- the two sides
 def paddle_step(paddle, spec, weights, batch):
     nn = paddle.nn
     kinds = {

@@ -27,7 +27,7 @@ def parameter(value, name):
     return p
 
 
-# ---- the rules, in numpy -------------------------------------------------------------
+# ---- the rules, in numpy
 # Each is a generator: it yields the parameter's values and is sent the next gradient.
 
 
@@ -254,7 +254,7 @@ def test_a_rule_follows_its_formula(rule, decay, dtype, foreach):
     follow(opt, parameters, references, extra)
 
 
-# ---- sparse gradients ----------------------------------------------------------------
+# ---- sparse gradients
 
 BATCHES = [[0, 2, 0], [1, 1, 2], [4, 4, 4], [3, 2, 1]]
 
@@ -311,7 +311,7 @@ def test_lazy_adam_moves_only_the_rows_it_is_given():
     np.testing.assert_array_equal(lazy[5], start[5])
 
 
-# ---- learning rates ------------------------------------------------------------------
+# ---- learning rates
 
 
 def test_learning_rates_are_doubles():
@@ -399,7 +399,7 @@ def test_momentum_rescales_gradients():
     assert p.numpy()[0] == 0.5
 
 
-# ---- parameter groups ----------------------------------------------------------------
+# ---- parameter groups
 
 
 def test_groups_have_settings_of_their_own():
@@ -440,7 +440,7 @@ def test_a_global_norm_is_one_groups():
     assert (p.numpy()[0], q.numpy()[0]) == (-1.0, -4.0)
 
 
-# ---- which parameters take part ------------------------------------------------------
+# ---- which parameters take part
 
 
 def test_only_parameters_with_a_gradient_move():
@@ -487,7 +487,7 @@ def test_gradients_are_released_or_zeroed():
     assert p.grad is None
 
 
-# ---- minimize, backward, apply_gradients ---------------------------------------------
+# ---- minimize, backward, apply_gradients
 
 
 def square_loss(p):
@@ -544,7 +544,7 @@ def test_apply_gradients_tells_an_optimizer_its_parameters():
     assert p.numpy()[0] == -1.0
 
 
-# ---- state ---------------------------------------------------------------------------
+# ---- state
 
 STATE_NAMES = {
     "SGD": [],
@@ -676,7 +676,7 @@ def test_state_waits_for_parameters():
     assert p.numpy()[0] == -3.0
 
 
-# ---- kinds of parameters -------------------------------------------------------------
+# ---- kinds of parameters
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -716,7 +716,7 @@ def test_a_nan_reaches_the_parameter():
     assert np.isnan(p.numpy()[0]) and not np.isnan(p.numpy()[1])
 
 
-# ---- bad arguments -------------------------------------------------------------------
+# ---- bad arguments
 
 
 @pytest.mark.parametrize(
@@ -763,7 +763,7 @@ def test_regularizers_say_what_they_are():
     assert str(L1Decay(0.1)) == "L1Decay, coeff=0.100000"
 
 
-# ---- with layers ---------------------------------------------------------------------
+# ---- with layers
 
 
 def linear_net(weights):

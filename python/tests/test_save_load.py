@@ -58,7 +58,7 @@ def to_bytes(obj):
     return buffer.getvalue()
 
 
-# -- round trips -----------------------------------------------------------------
+# -- round trips
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -186,7 +186,7 @@ def test_relative_path_without_folder(tmp_path, monkeypatch):
     assert load("model") == [1]
 
 
-# -- refusals --------------------------------------------------------------------
+# -- refusals
 
 
 class Thing:
@@ -275,7 +275,7 @@ def test_wrong_paths(tmp_path):
         load(tmp_path / "empty")
 
 
-# -- the disk ----------------------------------------------------------------------
+# -- the disk
 
 
 def test_full_disk_leaves_the_old_file_whole(tmp_path):
@@ -319,7 +319,7 @@ def test_killed_while_saving_leaves_a_whole_file(tmp_path):
         assert array.shape == (200000,) and np.all(array == array[0])
 
 
-# -- damaged and hostile files of our own ----------------------------------------------
+# -- damaged and hostile files of our own
 
 
 def sample():
@@ -477,7 +477,7 @@ def test_forged_headers_are_refused(header):
         load(io.BytesIO(forge(header, EIGHT)))
 
 
-# -- files of real Paddle ----------------------------------------------------------
+# -- files of real Paddle
 
 
 def data_file(name):
@@ -554,7 +554,7 @@ def test_what_appears_twice_in_a_pickle_is_one_object():
     assert back[0] is back[1]["same"]
 
 
-# -- hostile pickles -----------------------------------------------------------------
+# -- hostile pickles
 
 
 class Evil:
@@ -771,7 +771,7 @@ def test_every_truncation_of_a_pickle_is_noticed():
                 load(io.BytesIO(good[:size]))
 
 
-# -- paddle.framework.load -------------------------------------------------------------
+# -- paddle.framework.load
 
 
 @pytest.mark.parametrize(

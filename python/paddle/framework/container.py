@@ -71,7 +71,7 @@ def _padding(size):
     return -size % ALIGNMENT
 
 
-# -- writing ---------------------------------------------------------------------
+# -- writing
 
 
 class _Writer:
@@ -202,7 +202,7 @@ def write(obj, append):
     _Writer(append).write(obj)
 
 
-# -- reading ---------------------------------------------------------------------
+# -- reading
 
 
 class _Reader:

@@ -32,7 +32,7 @@ _OPTIMIZER_WORDS = {"LR_Scheduler", "master_weights"}
 _TENSOR_ARRAYS = {np.dtype(code) for code in set(container.TENSOR_DTYPES.values())}
 
 
-# -- save ------------------------------------------------------------------------
+# -- save
 
 
 def save(obj, path, protocol=4, **configs):
@@ -104,7 +104,7 @@ def _file_name(path):
         ) from None
 
 
-# -- load ------------------------------------------------------------------------
+# -- load
 
 
 def load(path, **configs):
@@ -237,7 +237,7 @@ def _make_tensor(array, dtype=None, name=None):
     return tensor
 
 
-# -- what Paddle 2.x wrote ---------------------------------------------------------
+# -- what Paddle 2.x wrote
 
 
 def _load_pickle(data, make_tensor, keep_names):
@@ -296,7 +296,7 @@ def _name_tensors(value, keep_names):
     return value
 
 
-# -- paddle.framework.load -----------------------------------------------------------
+# -- paddle.framework.load
 
 
 def load_state(path, **configs):
