@@ -275,6 +275,7 @@ for _name in """
     common_ops_import
     core
     dataset
+    distributed
     fluid
     inference
     io

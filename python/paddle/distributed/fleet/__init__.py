@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Fleet API. Not yet there: every name says so."""
+
+from ..._later import explain
+
+__getattr__ = explain(__name__, distributed_training="*")
