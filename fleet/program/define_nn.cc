@@ -98,16 +98,21 @@ Status CheckPerChannel(const OpTypes& t, const char* slot, int64_t channels) {
                          channels, " channels");
 }
 
-Types BatchNormShape(const OpTypes& t) {
-  const TensorType& x = t.in("X");
-  if (x.dims.size() < 2) {
+// Of X, which needs a batch and a channel dimension.
+Result<int64_t> NumChannels(const OpTypes& t) {
+  const Dims& x = t.in("X").dims;
+  if (x.size() < 2) {
     return InvalidArgument(
         "the input needs a batch and a channel dimension, "
         "but has shape ",
-        ToString(x.dims));
+        ToString(x));
   }
-  int64_t channels =
-      x.dims[ChannelDim(x.dims, t.attr<std::string>("data_layout"))];
+  return x[ChannelDim(x, t.attr<std::string>("data_layout"))];
+}
+
+Types BatchNormShape(const OpTypes& t) {
+  const TensorType& x = t.in("X");
+  ASSIGN_OR_RETURN(int64_t channels, NumChannels(t));
   for (const char* slot : {"Mean", "Variance", "Scale", "Bias"}) {
     RETURN_IF_ERROR(CheckPerChannel(t, slot, channels));
   }
@@ -138,14 +143,7 @@ Types LayerNormShape(const OpTypes& t) {
 
 Types GroupNormShape(const OpTypes& t) {
   const TensorType& x = t.in("X");
-  if (x.dims.size() < 2) {
-    return InvalidArgument(
-        "the input needs a batch and a channel dimension, "
-        "but has shape ",
-        ToString(x.dims));
-  }
-  int64_t channels =
-      x.dims[ChannelDim(x.dims, t.attr<std::string>("data_layout"))];
+  ASSIGN_OR_RETURN(int64_t channels, NumChannels(t));
   int64_t groups = t.attr<int64_t>("groups");
   if (groups == 0) groups = channels;
   if (groups < 1 || channels % groups != 0) {
