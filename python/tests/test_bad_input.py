@@ -10,8 +10,8 @@ What has a test at its own place:
     indices out of range          below; test_indexing.py, test_manipulation.py
     NaN in a metric               test_metric.py: refuses what it cannot count
     empty batch                   below; test_functional_*.py, test_metric.py, test_io.py
-    a dataset that raises         test_io.py: the worker's traceback
-    a worker that is killed       test_io.py: a killed worker is named
+    a dataset that raises         test_dataloader.py: the worker's traceback
+    a worker that is killed       test_dataloader.py: a killed worker is named
     truncated and hostile files   test_save_load.py: bit flips, truncations, pickles
     disk full while saving        test_save_load.py: the old file stays whole
     optimizers' arguments         below; test_optimizer.py, test_lr.py, test_clip.py
@@ -64,6 +64,12 @@ CASES = [
     (lambda: paddle.transpose(ones(2, 3), [0, 0]), ValueError, ["perm [0, 0]"]),
     (lambda: paddle.expand(ones(2, 3), [3, 3]), ValueError, ["expand", "asks for 3"]),
     (lambda: paddle.split(ones(2, 3), 5), ValueError, ["split", "5 equal parts"]),
+    (
+        lambda: paddle.strided_slice(ones(4), [0, -1], [0, 0], [2, 2], [1, 1]),
+        ValueError,
+        ["strided_slice", "twice"],
+    ),
+    (lambda: paddle.diff(ones(4), n=0, axis=3), ValueError, ["diff", "axis is 3"]),
     (lambda: paddle.mean(ones(2, 3), axis=5), ValueError, ["axis is 5", "[-2, 1]"]),
     (lambda: F.softmax(ones(2, 3), axis=7), ValueError, ["softmax", "axis is 7"]),
     (lambda: F.linear(ones(2, 3), ones(4, 5)), ValueError, ["[2, 3]", "4"]),
@@ -106,6 +112,7 @@ CASES = [
     ),
     (lambda: F.embedding(ones(2), ones(3, 4)), ValueError, ["ids", "float32"]),
     (lambda: F.one_hot(ones(2), 3), ValueError, ["one_hot", "float32"]),
+    (lambda: paddle.index_sample(ones(1, 2), ones(1, 1)), ValueError, ["float32"]),
     (lambda: paddle.gather(ones(2), ones(1)), ValueError, ["index must be int"]),
     (lambda: ones(2) & ones(2), ValueError, ["bitwise_and", "float32"]),
     (lambda: paddle.zeros([2], dtype="foo"), TypeError, ["'foo'", "float32"]),
