@@ -137,8 +137,12 @@ Tensor StridedSlice(const Tensor& x, IntArrayRef axes, IntArrayRef starts,
                   axes.size() == strides.size(),
               "axes, starts, ends and strides must be equally long");
   Tensor out = x.alias();
+  std::vector<bool> taken(x.dim());
   for (size_t k = 0; k < axes.size(); ++k) {
     int64_t axis = at::maybe_wrap_dim(axes[k], x.dim(), false);
+    TORCH_CHECK(!taken[axis], "axes ", axes, " names dimension ", axis,
+                " twice");
+    taken[axis] = true;
     if (strides[k] > 0) {
       Range range = Clamp(x.size(axis), starts[k], ends[k]);
       out = out.slice(axis, range.start, range.end, strides[k]);
@@ -247,6 +251,9 @@ Tensor GatherNdGrad(const Tensor& x, const Tensor& index, const Tensor& dout) {
 Tensor IndexSample(const Tensor& x, const Tensor& index) {
   TORCH_CHECK(x.dim() == 2 && index.dim() == 2 && x.size(0) == index.size(0),
               "x and index must have two dimensions and equally many rows");
+  TORCH_CHECK(
+      index.scalar_type() == at::kLong || index.scalar_type() == at::kInt,
+      "index must be int32 or int64, not ", index.scalar_type());
   Tensor wide = index.to(at::kLong);
   CheckIndices("index", wide, 0, x.size(1));
   return at::gather(x, 1, wide);

@@ -62,8 +62,8 @@ Tensor CumprodGrad(const Tensor& x, const Tensor& out, const Tensor& dout,
 
 Tensor Diff(const Tensor& x, int64_t n, int64_t axis) {
   TORCH_CHECK(n >= 0, "n must not be negative");
-  TORCH_CHECK(n == 0 || n <= x.size(axis), "n ", n, " differences of ",
-              x.size(axis), " elements");
+  TORCH_CHECK(n <= x.size(axis), "n ", n, " differences of ", x.size(axis),
+              " elements");
   return n == 0 ? x.clone() : at::diff(x, n, axis);
 }
 // The transpose of a difference is the negative difference between zeros.
