@@ -788,7 +788,7 @@ for x, pid in loader:
 
 def test_interrupting_the_script_leaves_no_worker():
     code, workers, _, err = run_script(LOOP, lambda p: os.killpg(p.pid, signal.SIGINT))
-    assert code == -signal.SIGINT
+    assert code == -signal.SIGINT, err
     assert err.count("Traceback") == 1 and "KeyboardInterrupt" in err
     assert len(workers) == 2
     await_end(workers)
