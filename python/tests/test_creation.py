@@ -131,6 +131,17 @@ def test_assign_takes_arrays_and_an_output():
         paddle.assign(out, [1])
 
 
+def test_assign_leaves_a_parameter_a_parameter():
+    weight = paddle.nn.Linear(2, 2).weight
+    place = weight._data_ptr()
+    with paddle.no_grad():
+        paddle.assign(paddle.ones([2, 2]), weight)
+    assert weight.numpy().tolist() == [[1, 1], [1, 1]]
+    assert weight._data_ptr() == place and weight.is_leaf and not weight.stop_gradient
+    with pytest.raises(ValueError, match=r"has shape \[2, 2\] but the value has \[3\]"):
+        paddle.assign(paddle.ones([3]), weight)
+
+
 # ---- constants
 
 

@@ -130,7 +130,8 @@ def _holds_tensor(items):
 
 def assign(x, output=None):
     """A copy of x, a Tensor, array, list or number, that gradients flow through. With
-    `output`, its values are replaced instead."""
+    `output`, that becomes the copy instead; a parameter or buffer stays one, where it
+    lies, and takes the values only."""
     out = _ops.assign(x) if isinstance(x, Tensor) else to_tensor(x)
     if output is None:
         return out
@@ -139,7 +140,10 @@ def assign(x, output=None):
             "assign(): argument 'output' must be a Tensor, but got "
             f"{type(output).__name__}"
         )
-    output._assign_in_place(out)
+    if output.persistable or (output.is_leaf and not output.stop_gradient):
+        output.set_value(out)
+    else:
+        output._assign_in_place(out)
     return output
 
 
