@@ -9,7 +9,7 @@ from .. import _core, _ops
 from .._core import Tensor
 from . import math
 from .creation import full_like
-from .manipulation import cast
+from .manipulation import cast, check_in_place
 from .random import normal, uniform
 
 __all__ = [
@@ -50,18 +50,15 @@ def _become(function, x, result):
     if result.dtype is not x.dtype:
         result = cast(result, x.dtype)
     if _core.is_grad_enabled() and not (x.stop_gradient and result.stop_gradient):
-        if x.is_leaf and not x.stop_gradient:
-            raise ValueError(
-                f"{function}(): a leaf Tensor that asks for its gradient cannot be "
-                "changed in place; wrap the call in paddle.no_grad()"
-            )
+        check_in_place(function, x)
         x._assign_in_place(result)
     else:
         x[...] = result
     return x
 
 
-def _in_place(function):
+def in_place(function):
+    """`function` as one that changes its first argument, with a `_` to its name."""
     name = function.__name__ + "_"
 
     def method(x, *args, **kwargs):
@@ -72,24 +69,24 @@ def _in_place(function):
     return method
 
 
-add_ = _in_place(math.add)
-subtract_ = _in_place(math.subtract)
-multiply_ = _in_place(math.multiply)
-divide_ = _in_place(math.divide)
-remainder_ = _in_place(math.remainder)
-pow_ = _in_place(math.pow)
-scale_ = _in_place(math.scale)
-clip_ = _in_place(math.clip)
-lerp_ = _in_place(math.lerp)
-exp_ = _in_place(math.exp)
-sqrt_ = _in_place(math.sqrt)
-rsqrt_ = _in_place(math.rsqrt)
-tanh_ = _in_place(math.tanh)
-floor_ = _in_place(math.floor)
-ceil_ = _in_place(math.ceil)
-round_ = _in_place(math.round)
-reciprocal_ = _in_place(math.reciprocal)
-neg_ = _in_place(math.neg)
+add_ = in_place(math.add)
+subtract_ = in_place(math.subtract)
+multiply_ = in_place(math.multiply)
+divide_ = in_place(math.divide)
+remainder_ = in_place(math.remainder)
+pow_ = in_place(math.pow)
+scale_ = in_place(math.scale)
+clip_ = in_place(math.clip)
+lerp_ = in_place(math.lerp)
+exp_ = in_place(math.exp)
+sqrt_ = in_place(math.sqrt)
+rsqrt_ = in_place(math.rsqrt)
+tanh_ = in_place(math.tanh)
+floor_ = in_place(math.floor)
+ceil_ = in_place(math.ceil)
+round_ = in_place(math.round)
+reciprocal_ = in_place(math.reciprocal)
+neg_ = in_place(math.neg)
 
 
 # ---- values that come from nowhere: the tensor has no history afterwards
@@ -98,11 +95,7 @@ neg_ = _in_place(math.neg)
 def _overwrite(function, x, values):
     if not isinstance(x, Tensor):
         raise TypeError(f"{function}() takes a Tensor, but got {type(x).__name__}")
-    if x.is_leaf and not x.stop_gradient and _core.is_grad_enabled():
-        raise ValueError(
-            f"{function}(): a leaf Tensor that asks for its gradient cannot be changed "
-            "in place; wrap the call in paddle.no_grad()"
-        )
+    check_in_place(function, x)
     before = _core.is_grad_enabled()
     _core.set_grad_enabled(False)
     try:

@@ -65,14 +65,19 @@ def _check_tensor(function, argument, value):
         )
 
 
-def _in_place(function, x, op, *args, **kwargs):
-    """Gives x the result of `op` on it, and returns x."""
-    _check_tensor(function, "x", x)
+def check_in_place(function, x):
+    """ValueError if x is a leaf whose change in place would have to be recorded."""
     if x.is_leaf and not x.stop_gradient and _core.is_grad_enabled():
         raise ValueError(
             f"{function}(): a leaf Tensor that asks for its gradient cannot be changed "
             "in place; wrap the call in paddle.no_grad()"
         )
+
+
+def _in_place(function, x, op, *args, **kwargs):
+    """Gives x the result of `op` on it, and returns x."""
+    _check_tensor(function, "x", x)
+    check_in_place(function, x)
     trainable = not x.stop_gradient
     x._assign_in_place(op(x, *args, **kwargs))
     if trainable and x.stop_gradient:  # not recorded, so a parameter stays one

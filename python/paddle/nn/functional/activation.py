@@ -4,6 +4,7 @@
 import paddle
 
 from ... import _ops
+from ...tensor.inplace import in_place, tanh_
 
 __all__ = [
     "celu",
@@ -235,22 +236,6 @@ def gumbel_softmax(x, temperature=1.0, hard=False, axis=-1, name=None):
     return paddle.transpose(one_hot, order) - fixed + soft
 
 
-def _in_place(function):
-    def run(x, *args, **kwargs):
-        if x.is_leaf and not x.stop_gradient:
-            raise ValueError(
-                f"{function.__name__}_: a leaf Tensor that asks for its gradient "
-                "cannot be changed in place"
-            )
-        x._assign_in_place(function(x, *args, **kwargs))
-        return x
-
-    run.__name__ = run.__qualname__ = function.__name__ + "_"
-    run.__doc__ = f"{function.__name__}() that replaces the value of x."
-    return run
-
-
-relu_ = _in_place(relu)
-elu_ = _in_place(elu)
-tanh_ = _in_place(tanh)
-softmax_ = _in_place(softmax)
+relu_ = in_place(relu)
+elu_ = in_place(elu)
+softmax_ = in_place(softmax)
