@@ -42,7 +42,6 @@ namespace {
 using at::Tensor;
 
 // ---- softmax
-// -----------------------------------------------------------------
 
 // Short rows cost ATen more than their arithmetic.
 bool RowsAreShort(const Tensor& x, int64_t axis) {
@@ -98,7 +97,6 @@ Tensor LogSoftmaxGrad(const Tensor& out, const Tensor& dout, int64_t axis) {
 }
 
 // ---- functions of one element
-// ------------------------------------------------
 
 const char* Approximation(bool approximate) {
   return approximate ? "tanh" : "none";
@@ -193,7 +191,6 @@ void AddElementwise(KernelTable& k) {
 }
 
 // ---- prelu, maxout
-// -----------------------------------------------------------
 
 // Alpha in a shape that broadcasts over x: one for all, one per channel, or one
 // per element.

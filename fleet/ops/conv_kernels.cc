@@ -51,7 +51,6 @@ at::OptionalIntArrayRef BiasSizes(const Tensor& bias,
 }
 
 // ---- forward convolution
-// -----------------------------------------------------
 
 Tensor Conv(const Tensor& input, const Tensor& filter, const Tensor& bias,
             at::IntArrayRef strides, at::IntArrayRef paddings,
@@ -92,7 +91,6 @@ Three ConvGrad(const Tensor& input, const Tensor& filter, const Tensor& bias,
 }
 
 // ---- transposed convolution
-// --------------------------------------------------
 
 // ATen computes with the paddings that were taken off on both sides; what only
 // one side loses is cut from the result.

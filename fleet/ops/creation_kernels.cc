@@ -143,7 +143,6 @@ void AddConstants(KernelTable& k) {
 }
 
 // ---- patterns
-// ----------------------------------------------------------------
 
 Tensor TrilTriu(const Tensor& x, int64_t diagonal, bool lower) {
   TORCH_CHECK(x.dim() >= 2, "x must have at least two dimensions");

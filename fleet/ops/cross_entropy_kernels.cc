@@ -132,7 +132,6 @@ void CheckLabels(const Problem& p) {
 }
 
 // ---- bare floats
-// -------------------------------------------------------------
 
 bool TakesFastPath(const Problem& p) {
   return FastOnCpu(p.x) && p.input_is == InputIs::kLogits && !p.soft &&
@@ -249,7 +248,6 @@ Tensor FastBackward(const Problem& p, const Tensor& softmax,
 }
 
 // ---- ATen
-// --------------------------------------------------------------------
 
 // The labels with every ignored one replaced by class 0.
 Tensor SafeLabel(const Problem& p) {
@@ -317,7 +315,6 @@ Tensor SoftmaxForGrad(const Problem& p, const Tensor& logits, int64_t axis,
 }
 
 // ---- the ops
-// -----------------------------------------------------------------
 
 int64_t Wrapped(int64_t axis, const Tensor& x) {
   TORCH_CHECK(axis >= -x.dim() && axis < x.dim(), "no axis ", axis);

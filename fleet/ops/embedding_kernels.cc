@@ -28,7 +28,6 @@ Tensor FlatIds(const Tensor& ids) {
 }
 
 // ---- embedding
-// ---------------------------------------------------------------
 
 // A row for each id; zeros for the padding.
 Tensor Embedding(const Tensor& w, const Tensor& ids, int64_t padding_idx,
@@ -96,7 +95,6 @@ Tensor EmbeddingGrad(const Tensor& w, const Tensor& ids, const Tensor& dout,
 }
 
 // ---- one hot
-// -----------------------------------------------------------------
 
 Tensor OneHot(const Tensor& x, int64_t depth) {
   TORCH_CHECK(depth > 0, "num_classes must be positive");

@@ -37,7 +37,6 @@ Tensor ZerosLike(const Tensor& shape_of, const Tensor& type_of) {
 }
 
 // ---- slices
-// ------------------------------------------------------------------
 
 struct Range {
   int64_t start, end;  // 0 <= start <= end <= size
@@ -202,7 +201,6 @@ Tensor CropGrad(const Tensor& x, const Tensor& shape_tensor,
 }
 
 // ---- by tensors of indices
-// ---------------------------------------------------
 
 Tensor Select(const Tensor& x, const Tensor& index, int64_t axis) {
   TORCH_CHECK(x.dim() > 0, "x has no dimensions");
@@ -305,7 +303,6 @@ TensorPair ScatterNdAddGrad(const Tensor& index, const Tensor& updates,
 }
 
 // ---- along an axis
-// -----------------------------------------------------------
 
 struct Along {
   int64_t axis;

@@ -39,7 +39,6 @@ using at::Tensor;
 using Two = std::tuple<Tensor, Tensor>;
 
 // ---- reduction
-// ---------------------------------------------------------------
 
 Tensor Reduce(const Tensor& losses, const std::string& reduction) {
   if (reduction == "none") return losses;
@@ -60,7 +59,6 @@ Tensor ToShapeOf(const Tensor& grad, const Tensor& like) {
 }
 
 // ---- of a difference
-// ---------------------------------------------------------
 
 bool BothFast(const Tensor& x, const Tensor& y) {
   return FastOnCpu(x, y) && x.sizes() == y.sizes() && x.is_contiguous() &&
@@ -143,7 +141,6 @@ Two SmoothL1Grad(const Tensor& x, const Tensor& y, const Tensor& dout,
 }
 
 // ---- of probabilities
-// --------------------------------------------------------
 
 Tensor SafeLog(const Tensor& x) {
   return at::log(at::where(x > 0, x, at::ones_like(x)));
@@ -227,7 +224,6 @@ Two BceWithLogitsGrad(const Tensor& x, const Tensor& label, const Tensor& dout,
 }
 
 // ---- of sequences
-// ------------------------------------------------------------
 
 std::vector<int64_t> ToVector(const Tensor& lengths) {
   Tensor flat = lengths.reshape({-1}).to(at::kCPU, at::kLong).contiguous();

@@ -40,7 +40,6 @@ using at::Tensor;
 using at::TensorList;
 
 // ---- the same elements in another shape
-// --------------------------------------
 
 Tensor Transpose(const Tensor& x, IntArrayRef axis) { return x.permute(axis); }
 Tensor TransposeGrad(const Tensor& dout, IntArrayRef axis) {
@@ -109,7 +108,6 @@ void AddReshaping(KernelTable& k) {
 }
 
 // ---- joining and splitting
-// ---------------------------------------------------
 
 void CheckJoinable(TensorList x) {
   TORCH_CHECK(!x.empty(), "x is an empty list");
@@ -180,7 +178,6 @@ void AddJoining(KernelTable& k) {
 }
 
 // ---- copies along dimensions
-// -------------------------------------------------
 
 Tensor Expand(const Tensor& x, const Tensor& shape_tensor, IntArrayRef shape) {
   return x.expand(IntsOf(shape_tensor, shape));
@@ -259,7 +256,6 @@ void AddCopying(KernelTable& k) {
 }
 
 // ---- types and facts
-// ---------------------------------------------------------
 
 Tensor To(const Tensor& x, DType dtype) {
   at::ScalarType type = ToScalarType(dtype);

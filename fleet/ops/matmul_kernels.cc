@@ -35,7 +35,6 @@ bool GemmTakes(const Tensor& a, const Tensor& b) {
 }
 
 // ---- fc
-// ----------------------------------------------------------------------
 
 Tensor Fc(const Tensor& input, const Tensor& w, const Tensor& bias) {
   TORCH_CHECK(w.dim() == 2 && input.dim() > 0 && input.size(-1) == w.size(0),
@@ -86,7 +85,6 @@ std::tuple<Tensor, Tensor, Tensor> FcGrad(const Tensor& input, const Tensor& w,
 }
 
 // ---- matmul_v2
-// ---------------------------------------------------------------
 
 Tensor Transposed(const Tensor& x, bool transposed) {
   return transposed ? x.transpose(-2, -1) : x;

@@ -32,7 +32,6 @@ std::optional<Tensor> Maybe(const Tensor& x) {
 }
 
 // ---- batch norm
-// --------------------------------------------------------------
 
 // running = momentum * running + (1 - momentum) * batch; the variance is that
 // of the batch itself, not an estimate from it.
@@ -119,7 +118,6 @@ Three BatchNormGrad(const Tensor& x, const Tensor& scale,
 }
 
 // ---- layer norm
-// --------------------------------------------------------------
 
 Three LayerNorm(const Tensor& x, const Tensor& scale, const Tensor& bias,
                 int64_t begin_norm_axis, double epsilon) {
@@ -157,7 +155,6 @@ Three LayerNormGrad(const Tensor& x, const Tensor& scale, const Tensor& bias,
 }
 
 // ---- group norm
-// --------------------------------------------------------------
 
 int64_t NumGroups(int64_t groups, const Tensor& x) {
   return groups == 0 ? x.size(1) : groups;

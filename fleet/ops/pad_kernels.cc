@@ -80,7 +80,6 @@ Tensor SpreadTaps(const Tensor& dout, const Taps& taps, int64_t dim,
 }
 
 // ---- pad
-// ---------------------------------------------------------------------
 
 int64_t Source(int64_t i, int64_t size, const std::string& mode) {
   if (mode == "replicate") return std::clamp<int64_t>(i, 0, size - 1);
@@ -145,7 +144,6 @@ Tensor PadGrad(const Tensor& x, const Tensor& dout, at::IntArrayRef paddings,
 }
 
 // ---- interpolate
-// -------------------------------------------------------------
 
 struct Resize {
   int64_t from;
@@ -265,7 +263,6 @@ Tensor InterpolateGrad(const Tensor& x, const Tensor& dout,
 }
 
 // ---- patches
-// -----------------------------------------------------------------
 
 WindowLists UnfoldWindow(const Tensor& x, at::IntArrayRef kernel,
                          at::IntArrayRef strides, at::IntArrayRef paddings,
@@ -310,7 +307,6 @@ Tensor PixelShuffleGrad(const Tensor& dout, int64_t factor,
 }
 
 // ---- sampling
-// ----------------------------------------------------------------
 
 int64_t SampleMode(const std::string& mode) {
   TORCH_CHECK(mode == "bilinear" || mode == "nearest",

@@ -74,7 +74,6 @@ Plan MakePlan(const Tensor& input, at::IntArrayRef ksize,
 }
 
 // ---- maximum
-// -----------------------------------------------------------------
 
 Tensor PadForMax(const Plan& plan) {
   if (plan.window.before.empty()) return plan.x;
@@ -214,7 +213,6 @@ Tensor MaxPoolGrad(const Tensor& input, const Tensor& mask, const Tensor& dout,
 }
 
 // ---- average
-// -----------------------------------------------------------------
 
 std::optional<int64_t> Divisor(int64_t divisor) {
   if (divisor == 0) return std::nullopt;
@@ -280,7 +278,6 @@ Tensor AvgPoolGrad(const Tensor& input, const Tensor& dout,
 }
 
 // ---- adaptive
-// ----------------------------------------------------------------
 
 // The output size for the image form of `x`; -1 keeps the input's.
 std::vector<int64_t> ImageSize(const Tensor& x, at::IntArrayRef output_size) {

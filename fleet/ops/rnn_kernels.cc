@@ -145,7 +145,6 @@ Tensor Masked(const Tensor& mask, const Tensor& x) {
 }
 
 // ---- forth
-// -------------------------------------------------------------------
 
 struct CellState {
   Tensor h, c;
@@ -275,7 +274,6 @@ std::vector<Tensor> Rnn(const Tensor& input, at::TensorList pre_state,
 }
 
 // ---- back
-// --------------------------------------------------------------------
 
 // The gradients of one step's gates before their activations: as the input's
 // part and the state's part see them (they differ for a GRU only). `grad` comes

@@ -42,7 +42,6 @@ Dims WriteGrid(const Grid& grid, const std::string& data_format) {
 }
 
 // ---- convolutions
-// ------------------------------------------------------------
 
 Status CheckBias(const OpTypes& t, int64_t channels) {
   if (!t.has("Bias")) return OkStatus();
@@ -153,7 +152,6 @@ void DefineConvolutions(OpRegistry& ops) {
 }
 
 // ---- pools
-// -------------------------------------------------------------------
 
 Result<Dims> PooledDims(const OpTypes& t, size_t rank) {
   const std::string& format = t.attr<std::string>("data_format");
@@ -237,7 +235,6 @@ void DefinePools(OpRegistry& ops) {
 }
 
 // ---- padding, resizing, patches
-// ----------------------------------------------
 
 // `paddings` holds (before, behind) for every dimension, in order.
 Types PadShape(const OpTypes& t) {

@@ -156,7 +156,6 @@ void DefinePatterns(OpRegistry& ops) {
 }
 
 // ---- random numbers
-// ----------------------------------------------------------
 
 Types RandintShape(const OpTypes& t) {
   int64_t low = t.attr<int64_t>("low"), high = t.attr<int64_t>("high");

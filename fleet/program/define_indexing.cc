@@ -20,7 +20,6 @@ std::vector<TensorType> One(DType dtype, Dims dims) {
 }
 
 // ---- slices
-// ------------------------------------------------------------------
 
 // How many elements start:end:step takes of `size`, as Python counts.
 int64_t SliceLength(int64_t size, int64_t start, int64_t end, int64_t step) {
@@ -121,7 +120,6 @@ void DefineSlicing(OpRegistry& ops) {
 }
 
 // ---- by tensors of indices
-// ---------------------------------------------------
 
 Status CheckIndexType(const TensorType& index) {
   if (index.dtype == DType::kInt32 || index.dtype == DType::kInt64) {

@@ -19,7 +19,6 @@ std::vector<TensorType> One(DType dtype, Dims dims) {
 }
 
 // ---- the same elements in another shape
-// --------------------------------------
 
 Types TransposeShape(const OpTypes& t) {
   const TensorType& x = t.in("X");
@@ -168,7 +167,6 @@ void DefineReshaping(OpRegistry& ops) {
 }
 
 // ---- joining and splitting
-// ---------------------------------------------------
 
 Types ConcatShape(const OpTypes& t) {
   auto parts = t.list("X");
@@ -300,7 +298,6 @@ void DefineJoining(OpRegistry& ops) {
 }
 
 // ---- copies along dimensions
-// -------------------------------------------------
 
 // X repeated to `shape`, in which -1 keeps the dimension of X.
 Result<Dims> ExpandDims(const Dims& x, const Dims& shape) {
@@ -427,7 +424,6 @@ void DefineCopying(OpRegistry& ops) {
 }
 
 // ---- types and facts
-// ---------------------------------------------------------
 
 Types CastShape(const OpTypes& t) {
   return One(t.dtype_attr("out_dtype"), t.in("X").dims);

@@ -12,7 +12,6 @@ namespace {
 using Types = Result<std::vector<TensorType>>;
 
 // ---- activations
-// -------------------------------------------------------------
 
 // As X, which must have the dimension that `axis` names.
 Types SoftmaxShape(const OpTypes& t) {
@@ -83,7 +82,6 @@ void DefineActivations(OpRegistry& ops) {
 }
 
 // ---- norms
-// -------------------------------------------------------------------
 
 int64_t ChannelDim(const Dims& x, const std::string& data_format) {
   if (x.size() < 2) return static_cast<int64_t>(x.size()) - 1;
@@ -181,7 +179,6 @@ void DefineNorms(OpRegistry& ops) {
 }
 
 // ---- embedding, dropout
-// ------------------------------------------------------
 
 Types EmbeddingShape(const OpTypes& t) {
   const Dims& w = t.in("W").dims;

@@ -23,7 +23,6 @@
 namespace fleet::program {
 
 // ---- attributes
-// --------------------------------------------------------------
 
 enum class AttrType { kBool, kInt, kFloat, kString, kInts, kFloats, kDType };
 
@@ -42,7 +41,6 @@ struct AttrDef {
 };
 
 // ---- slots
-// -------------------------------------------------------------------
 
 // A named input or output. Names are Paddle's ("X", "Y", "Out").
 struct SlotDef {
@@ -53,7 +51,6 @@ struct SlotDef {
 };
 
 // ---- shapes
-// ------------------------------------------------------------------
 
 using Dims = std::vector<int64_t>;  // -1: not known before the program runs
 
@@ -103,7 +100,6 @@ using ShapeRule =
     std::function<Result<std::vector<TensorType>>(const OpTypes&)>;
 
 // ---- gradients
-// ---------------------------------------------------------------
 
 // What a backward kernel is given: an input, an output, or the gradient of an
 // output of the op it belongs to.
@@ -119,7 +115,6 @@ struct GradRule {
 };
 
 // ---- the definition
-// ----------------------------------------------------------
 
 struct OpDef {
   std::string name;

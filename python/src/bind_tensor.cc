@@ -241,7 +241,9 @@ void BindTensor(nb::module_& m) {
            })
       .def(
           "detach", [](const Tensor& t) { return Tensor{t.value.detach()}; },
-          "The same memory, outside of the graph.")
+          "The same values, outside of the graph. The memory is shared until "
+          "one of "
+          "the two is written in place.")
       .def("_to",
            [](const Tensor& t, const std::string& device, bool blocking) {
              at::Tensor moved = t.value.to(ParseDevice(device), !blocking);
