@@ -4,6 +4,7 @@
 
 find_package(Threads REQUIRED)
 find_package(spdlog QUIET)
+find_package(OpenSSL 3 QUIET)
 find_package(hwy QUIET CONFIG)
 if(NOT hwy_FOUND)
   find_package(PkgConfig QUIET)

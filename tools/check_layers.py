@@ -17,7 +17,7 @@ LAYERS = {
     "base": ((), ("spdlog/", "hwy/")),
     "optim": (("base",), ()),
     "program": (("base",), ()),
-    "channel": (("base",), ("openssl/", "ucp/")),
+    "channel": (("base",), ("openssl/",)),
     "cluster": (("channel", "base"), ("CLI/",)),
     "ops": (("program", "optim", "base"), ("ATen/", "c10/", "torch/", "dnnl.hpp")),
 }

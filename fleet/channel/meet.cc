@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "fleet/channel/meet.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <utility>
+
+#include "fleet/base/check.h"
+#include "fleet/base/interrupt.h"
+#include "fleet/base/log.h"
+#include "fleet/channel/framed_channel.h"
+#include "fleet/channel/waited.h"
+
+namespace fleet::channel {
+namespace {
+
+// Peers between connect and the end of their hello. A port that is scanned or
+// flooded holds no more descriptors than this; the rest wait in the kernel.
+constexpr size_t kMaxGuests = 256;
+constexpr int kBacklog = 1024;
+
+// Between attempts to connect. A peer on the same host is up within
+// milliseconds, one that is started later by a person is not worth more than
+// two attempts a second.
+constexpr auto kFirstPause = std::chrono::milliseconds(2);
+constexpr auto kLongestPause = std::chrono::milliseconds(500);
+
+Result<SocketAddress> OwnAddress(int fd) {
+  SocketAddress own;
+  own.byte_size = sizeof(own.storage);
+  if (getsockname(fd, own.get(), &own.byte_size) != 0) {
+    return ErrnoStatus(errno, "getsockname");
+  }
+  return own;
+}
+
+bool Same(const SocketAddress& a, const SocketAddress& b) {
+  return a.byte_size == b.byte_size &&
+         std::memcmp(&a.storage, &b.storage, a.byte_size) == 0;
+}
+
+// A peer on this host must belong to the same user, or be root: anybody can
+// reach an abstract socket.
+Status CheckUser(int fd, std::string* name) {
+  ucred peer{};
+  socklen_t byte_size = sizeof(peer);
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &byte_size) != 0) {
+    return ErrnoStatus(errno, "SO_PEERCRED");
+  }
+  *name = "process " + std::to_string(peer.pid);
+  if (peer.uid == geteuid() || peer.uid == 0 || geteuid() == 0) {
+    return OkStatus();
+  }
+  return FailedPrecondition("belongs to user ", peer.uid,
+                            ", and this process to user ", geteuid());
+}
+
+std::string PeerName(const Identity& peer, const std::string& where) {
+  return peer.Name() + " at " + where;
+}
+
+// A secret that cannot be used must not turn into none.
+Status CheckSecret(const MeetOptions& options) {
+  if (options.secret.empty()) return OkStatus();
+  return HmacSha256(options.secret, {}).status();
+}
+
+Result<Fd> OpenSocket(const SocketAddress& address) {
+  Fd fd(socket(address.storage.ss_family,
+               SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return ErrnoStatus(errno, "socket");
+  return fd;
+}
+
+// One attempt to connect.
+Result<Fd> Dial(const SocketAddress& to, Deadline deadline) {
+  ASSIGN_OR_RETURN(Fd fd, OpenSocket(to));
+  if (connect(fd.get(), to.get(), to.byte_size) != 0) {
+    if (errno != EINPROGRESS && errno != EINTR) {
+      return ErrnoStatus(errno, "connect");
+    }
+    if (!WaitFor(fd.get(), POLLOUT, deadline)) {
+      return DeadlineExceeded("connect: no answer");
+    }
+    int failure = 0;
+    socklen_t byte_size = sizeof(failure);
+    (void)getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failure, &byte_size);
+    if (failure != 0) return ErrnoStatus(failure, "connect");
+  }
+  // A port that nobody listens on can be given to the very socket that
+  // connects to it, which is then connected to itself.
+  ASSIGN_OR_RETURN(const SocketAddress own, OwnAddress(fd.get()));
+  if (to.storage.ss_family != AF_UNIX && Same(own, to)) {
+    return Unavailable("connect: nobody listens");
+  }
+  return fd;
+}
+
+struct Greeted {
+  Fd fd;
+  Identity peer;
+};
+
+// The caller's side of the hello.
+Result<Greeted> Greet(Fd fd, const MeetOptions& options, Deadline deadline) {
+  ASSIGN_OR_RETURN(const Hello mine,
+                   MakeHello(options.self, !options.secret.empty()));
+  const HelloBytes my_bytes = Encode(mine);
+  RETURN_IF_ERROR(WriteAll(fd.get(), my_bytes, deadline));
+
+  // The begin is judged first: what is not Fleet may never send 64 bytes.
+  HelloBytes bytes;
+  const std::span<std::byte> all(bytes);
+  RETURN_IF_ERROR(ReadAll(fd.get(), all.first(8), deadline));
+  RETURN_IF_ERROR(CheckBegin(all.first(8)));
+  RETURN_IF_ERROR(ReadAll(fd.get(), all.subspan(8), deadline));
+  ASSIGN_OR_RETURN(const Hello theirs, DecodeHello(bytes));
+  RETURN_IF_ERROR(CheckFit(mine, theirs).WithContext(theirs.sender.Name()));
+
+  ASSIGN_OR_RETURN(const ProofBytes my_proof,
+                   MakeProof(options.secret, Side::kCaller, my_bytes, bytes));
+  RETURN_IF_ERROR(WriteAll(fd.get(), my_proof, deadline));
+  ProofBytes proof;
+  RETURN_IF_ERROR(ReadAll(fd.get(), proof, deadline));
+  RETURN_IF_ERROR(
+      CheckProof(proof, options.secret, Side::kHost, my_bytes, bytes)
+          .WithContext(theirs.sender.Name()));
+  return Greeted{std::move(fd), theirs.sender};
+}
+
+// One attempt at all of it.
+Result<Connection> TryToConnect(const Address& address,
+                                const MeetOptions& options, Deadline deadline) {
+  ASSIGN_OR_RETURN(const std::vector<SocketAddress> candidates,
+                   Resolve(address));
+  Status failure = NotFound("no address");
+  for (const SocketAddress& to : candidates) {
+    Result<Fd> fd = Dial(to, deadline);
+    if (!fd.ok()) {
+      failure = fd.status();
+      continue;
+    }
+    ASSIGN_OR_RETURN(Greeted greeted, Greet(std::move(*fd), options, deadline));
+    std::unique_ptr<ByteStream> stream;
+    if (address.is_local()) {
+      ASSIGN_OR_RETURN(stream,
+                       TakeSharedMemory(std::move(greeted.fd), deadline));
+    } else {
+      stream = MakeSocketStream(std::move(greeted.fd));
+    }
+    return Connection{
+        greeted.peer,
+        std::make_unique<FramedChannel>(
+            PeerName(greeted.peer, address.ToString()), std::move(stream))};
+  }
+  return failure;
+}
+
+// Whether a failure may be gone at the next attempt: nobody listens yet, or the
+// peer went away during the hello.
+bool WorthAnotherTry(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kUnavailable:
+    case StatusCode::kNotFound:  // a name that is not known yet
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+// A peer that connected and has not finished its hello.
+struct Listener::Guest {
+  Fd fd;
+  std::string where;
+  Deadline patience = Deadline::Infinite();
+  bool has_bytes = false;
+
+  bool hello_done = false;
+  std::array<std::byte, std::max(kHelloByteSize, kProofByteSize)> bytes;
+  size_t got = 0;
+  Hello theirs;
+  HelloBytes their_bytes;
+  HelloBytes my_bytes;
+
+  size_t wanted() const { return hello_done ? kProofByteSize : kHelloByteSize; }
+  std::string name() const {
+    return hello_done ? PeerName(theirs.sender, where) : where;
+  }
+};
+
+struct Listener::Parts {
+  Fd fd;
+  Fd wake;
+  Address address;
+  MeetOptions options;
+};
+
+Listener::Listener(Parts parts)
+    : fd_(std::move(parts.fd)),
+      wake_(std::move(parts.wake)),
+      address_(std::move(parts.address)),
+      options_(std::move(parts.options)) {}
+
+Listener::~Listener() = default;
+
+Result<std::unique_ptr<Listener>> Listener::Bind(const Address& address,
+                                                 MeetOptions options) {
+  ASSIGN_OR_RETURN(const std::vector<SocketAddress> candidates,
+                   Resolve(address));
+  const SocketAddress& at = candidates.front();
+  ASSIGN_OR_RETURN(Fd fd, OpenSocket(at));
+  if (!address.is_local()) {
+    // A restarted server gets its port back while old connections die out. Two
+    // listeners on one port stay impossible.
+    const int on = 1;
+    (void)setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  }
+  if (bind(fd.get(), at.get(), at.byte_size) != 0) {
+    return ErrnoStatus(errno, "listen at " + address.ToString());
+  }
+  return Make(std::move(fd), std::move(options));
+}
+
+Result<std::unique_ptr<Listener>> Listener::Adopt(int fd, MeetOptions options) {
+  Fd owned(fd);
+  int type = 0;
+  socklen_t byte_size = sizeof(type);
+  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &byte_size) != 0 ||
+      type != SOCK_STREAM) {
+    return InvalidArgument("descriptor ", fd, " is not a stream socket");
+  }
+  ASSIGN_OR_RETURN(const SocketAddress own, OwnAddress(fd));
+  const Address address = ToAddress(own);
+  if (!address.is_local() && address.port == 0) {
+    return InvalidArgument("descriptor ", fd, " is not a bound socket");
+  }
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
+      fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
+    return ErrnoStatus(errno, base::Concat("descriptor ", fd));
+  }
+  return Make(std::move(owned), std::move(options));
+}
+
+Result<std::unique_ptr<Listener>> Listener::Make(Fd fd, MeetOptions options) {
+  RETURN_IF_ERROR(CheckSecret(options));
+  ASSIGN_OR_RETURN(const SocketAddress own, OwnAddress(fd.get()));
+  Address address = ToAddress(own);
+  if (listen(fd.get(), kBacklog) != 0) {
+    return ErrnoStatus(errno, "listen at " + address.ToString());
+  }
+  Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake.valid()) return ErrnoStatus(errno, "eventfd");
+  return std::make_unique<Listener>(Parts{
+      std::move(fd), std::move(wake), std::move(address), std::move(options)});
+}
+
+Status Listener::aborted() const {
+  base::MutexLock lock(mutex_);
+  return why_;
+}
+
+void Listener::Abort(Status why) {
+  FLEET_CHECK(!why.ok());
+  base::MutexLock lock(mutex_);
+  if (!why_.ok()) return;
+  why_ = std::move(why);
+  const uint64_t one = 1;
+  FLEET_CHECK_EQ(write(wake_.get(), &one, sizeof(one)),
+                 static_cast<ssize_t>(sizeof(one)));
+}
+
+Result<Connection> Listener::Accept(Deadline deadline) {
+  Waited waited;
+  waited.Begin();
+  while (true) {
+    RETURN_IF_ERROR(aborted());
+    WaitForGuests(deadline);
+    RETURN_IF_ERROR(TakeNewGuests());
+    for (size_t i = 0; i < guests_.size();) {
+      Result<bool> done = false;
+      if (guests_[i].has_bytes) {
+        done = Greet(guests_[i]);
+      } else if (guests_[i].patience.expired()) {
+        done = DeadlineExceeded(
+            "no whole hello in ", options_.hello_patience.count(), " ms (",
+            guests_[i].got, " of ", guests_[i].wanted(), " bytes)");
+      }
+      if (done.ok() && !*done) {
+        ++i;
+        continue;
+      }
+      Guest guest = std::move(guests_[i]);
+      guests_.erase(guests_.begin() + static_cast<ptrdiff_t>(i));
+      if (!done.ok()) {
+        Refuse(guest, done.status());
+        continue;
+      }
+      Result<Connection> connection = Welcome(guest);
+      if (connection.ok()) return connection;
+      Refuse(guest, connection.status());
+    }
+    if (deadline.expired()) {
+      RETURN_IF_ERROR(aborted());
+      return DeadlineExceeded(options_.self.Name(), " at ", address_.ToString(),
+                              ": accept: nobody came in ", waited);
+    }
+  }
+}
+
+void Listener::WaitForGuests(Deadline deadline) {
+  std::vector<pollfd> entries;
+  entries.reserve(guests_.size() + 2);
+  for (const Guest& guest : guests_) {
+    entries.push_back({guest.fd.get(), POLLIN, 0});
+    deadline = Earlier(deadline, guest.patience);
+  }
+  entries.push_back({wake_.get(), POLLIN, 0});
+  if (guests_.size() < kMaxGuests) entries.push_back({fd_.get(), POLLIN, 0});
+  if (poll(entries.data(), entries.size(), PollTimeout(deadline)) < 0) return;
+  for (size_t i = 0; i < guests_.size(); ++i) {
+    guests_[i].has_bytes = entries[i].revents != 0;
+  }
+}
+
+Status Listener::TakeNewGuests() {
+  while (guests_.size() < kMaxGuests) {
+    Guest guest;
+    SocketAddress from;
+    from.byte_size = sizeof(from.storage);
+    guest.fd = Fd(accept4(fd_.get(), from.get(), &from.byte_size,
+                          SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!guest.fd.valid()) {
+      const bool exhausted = errno == EMFILE || errno == ENFILE ||
+                             errno == ENOBUFS || errno == ENOMEM;
+      if (!exhausted) return OkStatus();  // nobody there, or gone again
+      return ErrnoStatus(errno, "accept at " + address_.ToString());
+    }
+    guest.patience = Deadline::After(options_.hello_patience);
+    if (address_.is_local()) {
+      const Status user = CheckUser(guest.fd.get(), &guest.where);
+      if (!user.ok()) {
+        Refuse(guest, user);
+        continue;
+      }
+    } else {
+      guest.where = ToAddress(from).ToString();
+    }
+    guests_.push_back(std::move(guest));
+  }
+  return OkStatus();
+}
+
+Result<bool> Listener::Greet(Guest& guest) {
+  while (true) {
+    const ssize_t count = recv(guest.fd.get(), guest.bytes.data() + guest.got,
+                               guest.wanted() - guest.got, 0);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+    if (count < 0) return ErrnoStatus(errno, "lost during the hello");
+    if (count == 0) {
+      return Unavailable("left during the hello (", guest.got, " of ",
+                         guest.wanted(), " bytes)");
+    }
+    guest.got += static_cast<size_t>(count);
+    if (!guest.hello_done) {
+      RETURN_IF_ERROR(CheckBegin(std::span(guest.bytes).first(guest.got)));
+    }
+    if (guest.got < guest.wanted()) continue;
+    if (guest.hello_done) {
+      RETURN_IF_ERROR(AnswerProof(guest));
+      return true;
+    }
+    RETURN_IF_ERROR(AnswerHello(guest));
+  }
+}
+
+Status Listener::AnswerHello(Guest& guest) {
+  std::copy_n(guest.bytes.begin(), kHelloByteSize, guest.their_bytes.begin());
+  ASSIGN_OR_RETURN(guest.theirs, DecodeHello(guest.their_bytes));
+  ASSIGN_OR_RETURN(const Hello mine,
+                   MakeHello(options_.self, !options_.secret.empty()));
+  guest.my_bytes = Encode(mine);
+  guest.hello_done = true;
+  guest.got = 0;
+  // Sent also when the two do not fit, so that the peer learns why. A new
+  // socket takes so few bytes at once.
+  RETURN_IF_ERROR(
+      WriteAll(guest.fd.get(), guest.my_bytes, Deadline::After({})));
+  return CheckFit(mine, guest.theirs);
+}
+
+Status Listener::AnswerProof(Guest& guest) {
+  ProofBytes proof;
+  std::copy_n(guest.bytes.begin(), kProofByteSize, proof.begin());
+  const Status proven = CheckProof(proof, options_.secret, Side::kCaller,
+                                   guest.their_bytes, guest.my_bytes);
+  ProofBytes answer = MakeRefusal(Verdict::kWrongSecret);
+  if (proven.ok()) {
+    ASSIGN_OR_RETURN(answer, MakeProof(options_.secret, Side::kHost,
+                                       guest.their_bytes, guest.my_bytes));
+  }
+  RETURN_IF_ERROR(WriteAll(guest.fd.get(), answer, Deadline::After({})));
+  return proven;
+}
+
+Result<Connection> Listener::Welcome(Guest& guest) {
+  std::unique_ptr<ByteStream> stream;
+  if (address_.is_local()) {
+    ASSIGN_OR_RETURN(
+        stream, OfferSharedMemory(std::move(guest.fd), options_.shared_memory));
+  } else {
+    stream = MakeSocketStream(std::move(guest.fd));
+  }
+  return Connection{guest.theirs.sender, std::make_unique<FramedChannel>(
+                                             guest.name(), std::move(stream))};
+}
+
+void Listener::Refuse(const Guest& guest, const Status& why) {
+  const Status refusal =
+      why.WithContext(options_.self.Name() + " at " + address_.ToString() +
+                      ": refused " + guest.name());
+  if (options_.on_refused) {
+    options_.on_refused(refusal);
+  } else {
+    FLEET_LOG(WARNING) << refusal.message();
+  }
+}
+
+Result<Connection> Connect(const Address& address, const MeetOptions& options,
+                           Deadline deadline) {
+  RETURN_IF_ERROR(CheckSecret(options));
+  Waited waited;
+  waited.Begin();
+  base::Interrupt nobody;
+  std::chrono::milliseconds pause = kFirstPause;
+  while (true) {
+    Result<Connection> connection = TryToConnect(address, options, deadline);
+    if (connection.ok()) return connection;
+    const Status failure = connection.status();
+    const bool again = WorthAnotherTry(failure);
+    if (!again || deadline.expired()) {
+      return Status(
+          again ? StatusCode::kDeadlineExceeded : failure.code(),
+          base::Concat(options.self.Name(), ": connect to ", address.ToString(),
+                       ": ", failure.message(), ", after ", waited));
+    }
+    RETURN_IF_ERROR(
+        nobody.SleepUntil(Earlier(deadline, Deadline::After(pause))));
+    pause = std::min(2 * pause, kLongestPause);
+  }
+}
+
+}  // namespace fleet::channel

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// How two processes get a channel: one listens, the other connects, both say
+// hello (hello.h), and each then holds an end. The kind of address decides the
+// transport (socket.h): "ip:port" is TCP, "@name" is shared memory inside this
+// host.
+//
+//   ASSIGN_OR_RETURN(auto listener, Listener::Bind(address, options));
+//   ASSIGN_OR_RETURN(Connection worker, listener->Accept(deadline));
+//
+//   ASSIGN_OR_RETURN(Connection server, Connect(address, options, deadline));
+
+#ifndef FLEET_CHANNEL_MEET_H_
+#define FLEET_CHANNEL_MEET_H_
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fleet/base/deadline.h"
+#include "fleet/base/mutex.h"
+#include "fleet/base/status.h"
+#include "fleet/channel/channel.h"
+#include "fleet/channel/hello.h"
+#include "fleet/channel/shared_memory.h"
+#include "fleet/channel/socket.h"
+
+namespace fleet::channel {
+
+struct MeetOptions {
+  // Who this process says it is.
+  Identity self;
+  // What every process of the job knows and nobody else. Empty: everybody who
+  // reaches the address is believed.
+  std::string secret;
+  // How long a listener bears with a peer that connected and does not finish
+  // its hello. Other peers do not wait for it.
+  std::chrono::milliseconds hello_patience = std::chrono::seconds(5);
+  // Used for "@name". The listener's count.
+  SharedMemoryOptions shared_memory;
+  // Told about every peer that a listener refused: garbage, silence, a wrong
+  // secret, another version. Runs inside Accept. Unset: a warning in the log.
+  std::function<void(const Status&)> on_refused;
+};
+
+// The peer, as it called itself, and this end of the channel to it.
+struct Connection {
+  Identity peer;
+  std::unique_ptr<Channel> channel;
+};
+
+// One thread may be in Accept; Abort may come from any.
+class Listener final {
+  struct Parts;
+
+ public:
+  // The address is taken from now on, and peers may connect before Accept is
+  // called. Unavailable when somebody else has it. Unimplemented for a secret
+  // where Fleet was built without OpenSSL.
+  static Result<std::unique_ptr<Listener>> Bind(const Address& address,
+                                                MeetOptions options);
+
+  // The same over a bound socket that was inherited, say from a launcher that
+  // gave this process its port. Takes ownership of `fd` in any case.
+  // InvalidArgument when `fd` is no bound stream socket.
+  static Result<std::unique_ptr<Listener>> Adopt(int fd, MeetOptions options);
+
+  // For Bind and Adopt.
+  explicit Listener(Parts parts);
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  ~Listener();
+
+  // With the real port when 0 was asked for.
+  const Address& address() const { return address_; }
+
+  // Waits for a peer whose hello is right. Those whose hello is not are
+  // refused and do not end or delay the wait. DeadlineExceeded when none came,
+  // Unavailable when this process has no descriptor or memory left for a peer,
+  // what Abort was given after that.
+  Result<Connection> Accept(Deadline deadline);
+
+  // Wakes Accept with `why`, which must not be ok, and fails later ones.
+  void Abort(Status why);
+
+ private:
+  struct Guest;
+
+  static Result<std::unique_ptr<Listener>> Make(Fd fd, MeetOptions options);
+
+  Status aborted() const;
+  // Sleeps until something happens, at most until `deadline` or until a guest's
+  // patience ends. Marks guests that have bytes.
+  void WaitForGuests(Deadline deadline);
+  Status TakeNewGuests();
+  // Goes on with a guest's hello as far as its bytes reach. True when it is
+  // done.
+  Result<bool> Greet(Guest& guest);
+  Status AnswerHello(Guest& guest);
+  Status AnswerProof(Guest& guest);
+  Result<Connection> Welcome(Guest& guest);
+  void Refuse(const Guest& guest, const Status& why);
+
+  const Fd fd_;
+  const Fd wake_;  // an eventfd, readable once aborted
+  const Address address_;
+  const MeetOptions options_;
+  std::vector<Guest> guests_;
+
+  mutable base::Mutex mutex_;
+  Status why_ GUARDED_BY(mutex_);
+};
+
+// Connects to a listener, trying again until `deadline` while nobody listens
+// there: the peer may start later. Names its last failure. A peer that refuses
+// this process, or that is not Fleet, is an error at once: FailedPrecondition
+// or DataLoss. Thread-safe.
+Result<Connection> Connect(const Address& address, const MeetOptions& options,
+                           Deadline deadline);
+
+}  // namespace fleet::channel
+
+#endif  // FLEET_CHANNEL_MEET_H_

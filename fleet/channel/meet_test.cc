@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "fleet/channel/meet.h"
+
+#include <netinet/in.h>
+#include <string>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "fleet/base/status_matchers.h"
+#include "fleet/channel/channel_fixtures.h"
+
+namespace fleet::channel {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+
+Address Parsed(const std::string& text) {
+  Result<Address> address = Address::Parse(text);
+  return address.value();
+}
+
+TEST(Address, ReadsWhatItPrints) {
+  for (const char* text :
+       {"10.0.0.7:9000", "[::1]:0", "host-3:65535", "@fleet-1"}) {
+    ASSERT_OK_AND_ASSIGN(const Address address, Address::Parse(text));
+    EXPECT_EQ(address.ToString(), text);
+  }
+}
+
+TEST(Address, RefusesOtherForms) {
+  for (const char* text : {"", "10.0.0.7", ":9000", "h:", "h:65536", "h:-1",
+                           "h:9x", "::1:9000", "@"}) {
+    EXPECT_THAT(Address::Parse(text),
+                StatusIs(StatusCode::kInvalidArgument,
+                         HasSubstr(std::string("\"") + text + "\"")));
+  }
+}
+
+// A listener as server 0 on a free port, and what it refused.
+class Host {
+ public:
+  explicit Host(std::string secret = "",
+                std::chrono::milliseconds patience = 60s,
+                const std::string& address = "127.0.0.1:0") {
+    MeetOptions options;
+    options.self = {ProcessKind::kServer, 0};
+    options.secret = std::move(secret);
+    options.hello_patience = patience;
+    options.on_refused = [this](const Status& why) {
+      refusals_.push_back(why);
+    };
+    listener_ = std::move(Listener::Bind(Parsed(address), options).value());
+  }
+
+  Listener& listener() { return *listener_; }
+  const Address& address() { return listener_->address(); }
+  const std::vector<Status>& refusals() { return refusals_; }
+
+ private:
+  std::vector<Status> refusals_;
+  std::unique_ptr<Listener> listener_;
+};
+
+MeetOptions Worker(int rank, std::string secret = "") {
+  MeetOptions options;
+  options.self = {ProcessKind::kWorker, rank};
+  options.secret = std::move(secret);
+  return options;
+}
+
+// Connects on a thread of its own.
+class Caller {
+ public:
+  Caller(Address address, MeetOptions options)
+      : thread_([this, address, options] {
+          Result<Connection> connection = Connect(address, options, Soon());
+          status_ = connection.status();
+          if (connection.ok()) connection_ = std::move(*connection);
+        }) {}
+  ~Caller() {
+    if (thread_.joinable()) thread_.join();
+  }
+  const Status& Wait() {
+    if (thread_.joinable()) thread_.join();
+    return status_;
+  }
+  Connection& connection() { return connection_; }
+
+ private:
+  Status status_;
+  Connection connection_;
+  std::thread thread_;
+};
+
+// A connected socket that says what the test wants.
+Fd Stranger(const Address& address) {
+  const SocketAddress to = Resolve(address).value().front();
+  Fd fd(socket(to.storage.ss_family, SOCK_STREAM, 0));
+  EXPECT_EQ(connect(fd.get(), to.get(), to.byte_size), 0);
+  return fd;
+}
+
+// What a caller with `options` is told, when the host serves a worker 2 with
+// `secret` right after it.
+Status RefusedByHost(Host& host, const MeetOptions& options,
+                     const std::string& secret) {
+  Status status;
+  std::thread callers([&] {
+    status = Connect(host.address(), options, Soon()).status();
+    EXPECT_OK(Connect(host.address(), Worker(2, secret), Soon()));
+  });
+  Result<Connection> served = host.listener().Accept(Soon());
+  callers.join();
+  EXPECT_OK(served);
+  if (served.ok()) EXPECT_EQ(served->peer.Name(), "worker 2");
+  return status;
+}
+
+// The host still serves who comes now.
+void ExpectServes(Host& host, const std::string& secret = "") {
+  Caller good(host.address(), Worker(2, secret));
+  ASSERT_OK_AND_ASSIGN(Connection connection, host.listener().Accept(Soon()));
+  EXPECT_EQ(connection.peer.Name(), "worker 2");
+  ASSERT_OK(good.Wait());
+}
+
+TEST(Meet, BothEndsKnowEachOther) {
+  Host host("secret");
+  Caller caller(host.address(), Worker(3, "secret"));
+  ASSERT_OK_AND_ASSIGN(Connection at_host, host.listener().Accept(Soon()));
+  ASSERT_OK(caller.Wait());
+  EXPECT_EQ(at_host.peer, (Identity{ProcessKind::kWorker, 3}));
+  EXPECT_THAT(at_host.channel->peer(), HasSubstr("worker 3 at 127.0.0.1:"));
+  EXPECT_EQ(caller.connection().peer, (Identity{ProcessKind::kServer, 0}));
+  EXPECT_EQ(caller.connection().channel->peer(),
+            "server 0 at " + host.address().ToString());
+}
+
+TEST(Meet, PortZeroBecomesARealPort) {
+  Host host;
+  EXPECT_NE(host.address().port, 0);
+}
+
+TEST(Meet, ATakenPortIsUnavailable) {
+  Host host;
+  EXPECT_THAT(
+      Listener::Bind(host.address(), {}),
+      StatusIs(StatusCode::kUnavailable, HasSubstr(host.address().ToString())));
+}
+
+TEST(Meet, AWrongSecretIsSaidOnBothSides) {
+  Host host("secret");
+  EXPECT_THAT(RefusedByHost(host, Worker(1, "guess"), "secret"),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("worker 1: connect to " +
+                                       host.address().ToString()),
+                             HasSubstr("server 0: refused this process"))));
+  EXPECT_THAT(host.refusals(),
+              ElementsAre(StatusIs(
+                  StatusCode::kFailedPrecondition,
+                  AllOf(HasSubstr("refused worker 1 at 127.0.0.1:"),
+                        HasSubstr("does not know this job's secret")))));
+}
+
+TEST(Meet, AMissingSecretIsSaidOnBothSides) {
+  Host host("secret");
+  EXPECT_THAT(
+      RefusedByHost(host, Worker(1), "secret"),
+      StatusIs(StatusCode::kFailedPrecondition, HasSubstr("has a job secret")));
+  EXPECT_THAT(host.refusals(),
+              ElementsAre(StatusIs(StatusCode::kFailedPrecondition,
+                                   HasSubstr("has no job secret"))));
+}
+
+TEST(Meet, AnotherVersionIsSaidOnBothSides) {
+  Host host;
+  Fd stranger = Stranger(host.address());
+  Hello hello;
+  hello.version = 2;
+  hello.sender.rank = 5;
+  ASSERT_OK(WriteAll(stranger.get(), Encode(hello), Soon()));
+  ExpectServes(host);
+  EXPECT_THAT(host.refusals(),
+              ElementsAre(StatusIs(StatusCode::kFailedPrecondition,
+                                   AllOf(HasSubstr("refused worker 5"),
+                                         HasSubstr("protocol version 2")))));
+  // The host's own hello came back, from which the other side knows.
+  HelloBytes answer;
+  ASSERT_OK(ReadAll(stranger.get(), answer, Soon()));
+  ASSERT_OK_AND_ASSIGN(const Hello theirs, DecodeHello(answer));
+  EXPECT_EQ(theirs.version, kProtocolVersion);
+  std::byte more;
+  EXPECT_THAT(ReadAll(stranger.get(), std::span(&more, 1), Soon()),
+              HasCode(StatusCode::kUnavailable));
+}
+
+TEST(Meet, GarbageIsRefusedAndShown) {
+  Host host;
+  Fd stranger = Stranger(host.address());
+  ASSERT_OK(WriteAll(stranger.get(), Text("GET / HTTP/1.1\r\n\r\n"), Soon()));
+  ExpectServes(host);
+  EXPECT_THAT(host.refusals(),
+              ElementsAre(StatusIs(StatusCode::kDataLoss,
+                                   HasSubstr("began with \"GET / HTTP"))));
+}
+
+TEST(Meet, ASilentPeerDelaysNobodyAndIsRefusedWhenItsTimeIsOver) {
+  Host host("", 1s);
+  Fd silent = Stranger(host.address());
+  Fd short_of_words = Stranger(host.address());
+  ASSERT_OK(WriteAll(short_of_words.get(), Text("FLEETHI\n"), Soon()));
+  ExpectServes(host);
+  while (host.refusals().size() < 2) {
+    EXPECT_THAT(host.listener().Accept(Deadline::After(100ms)),
+                StatusIs(StatusCode::kDeadlineExceeded,
+                         HasSubstr("server 0 at 127.0.0.1:")));
+  }
+  EXPECT_THAT(
+      host.refusals(),
+      testing::UnorderedElementsAre(
+          StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("0 of 64 bytes")),
+          StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("8 of 64 bytes"))));
+  ExpectServes(host);
+}
+
+TEST(Meet, APeerThatLeavesDuringItsHelloIsRefused) {
+  Host host;
+  { Fd stranger = Stranger(host.address()); }
+  ExpectServes(host);
+  EXPECT_THAT(host.refusals(),
+              ElementsAre(StatusIs(StatusCode::kUnavailable,
+                                   HasSubstr("left during the hello"))));
+}
+
+TEST(Meet, ConnectWaitsForAListenerThatComesLater) {
+  Address address;
+  {
+    Host host;
+    address = host.address();
+  }
+  Caller caller(address, Worker(1));
+  std::this_thread::sleep_for(20ms);
+  Host host("", 60s, address.ToString());
+  ASSERT_OK(host.listener().Accept(Soon()));
+  EXPECT_OK(caller.Wait());
+}
+
+TEST(Meet, ConnectToNobodyIsDeadlineExceededAndNamesTheAddress) {
+  Address address;
+  {
+    Host host;
+    address = host.address();
+  }
+  EXPECT_THAT(
+      Connect(address, Worker(1), Deadline::After(30ms)),
+      StatusIs(StatusCode::kDeadlineExceeded,
+               AllOf(HasSubstr("worker 1: connect to " + address.ToString()),
+                     HasSubstr("refused"), HasSubstr(" s"))));
+}
+
+TEST(Meet, ConnectToSomethingElseThanFleetIsDataLoss) {
+  Fd fd(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&any), sizeof(any)), 0);
+  ASSERT_EQ(listen(fd.get(), 1), 0);
+  SocketAddress own;
+  own.byte_size = sizeof(own.storage);
+  ASSERT_EQ(getsockname(fd.get(), own.get(), &own.byte_size), 0);
+  Caller caller(ToAddress(own), Worker(1));
+  Fd guest(accept(fd.get(), nullptr, nullptr));
+  ASSERT_OK(WriteAll(guest.get(), Text("SSH-2.0-OpenSSH\r\n"), Soon()));
+  EXPECT_THAT(caller.Wait(),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("SSH-2.0-")));
+}
+
+TEST(Meet, ASocketBoundBySomebodyElseIsAdopted) {
+  Fd bound(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(bind(bound.get(), reinterpret_cast<sockaddr*>(&any), sizeof(any)),
+            0);
+  ASSERT_OK_AND_ASSIGN(auto listener, Listener::Adopt(dup(bound.get()), {}));
+  Caller caller(listener->address(), Worker(1));
+  ASSERT_OK(listener->Accept(Soon()));
+  EXPECT_OK(caller.Wait());
+}
+
+TEST(Meet, OtherDescriptorsAreNotAdopted) {
+  EXPECT_THAT(Listener::Adopt(dup(0), {}),
+              HasCode(StatusCode::kInvalidArgument));
+  EXPECT_THAT(Listener::Adopt(socket(AF_INET, SOCK_STREAM, 0), {}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("not a bound")));
+}
+
+TEST(Meet, AbortWakesAccept) {
+  Host host;
+  std::thread waiter([&] {
+    EXPECT_THAT(host.listener().Accept(Soon()),
+                StatusIs(StatusCode::kInternal, "the job ends"));
+  });
+  host.listener().Abort(Internal("the job ends"));
+  waiter.join();
+  EXPECT_THAT(host.listener().Accept(Soon()), HasCode(StatusCode::kInternal));
+}
+
+TEST(Meet, ManyPeersComeAtOnce) {
+  Host host("secret");
+  std::vector<std::unique_ptr<Caller>> callers;
+  for (int rank = 0; rank < 32; ++rank) {
+    callers.push_back(
+        std::make_unique<Caller>(host.address(), Worker(rank, "secret")));
+  }
+  std::vector<Connection> connections;
+  std::vector<bool> seen(32, false);
+  for (int i = 0; i < 32; ++i) {
+    ASSERT_OK_AND_ASSIGN(Connection connection, host.listener().Accept(Soon()));
+    seen[static_cast<size_t>(connection.peer.rank)] = true;
+    connections.push_back(std::move(connection));
+  }
+  EXPECT_THAT(seen, testing::Each(true));
+  for (auto& caller : callers) EXPECT_OK(caller->Wait());
+}
+
+TEST(Meet, SharedMemoryAsksForTheSecretToo) {
+  Host host("secret", 60s,
+            "@fleet-test-" + std::to_string(getpid()) + "-secret");
+  EXPECT_THAT(RefusedByHost(host, Worker(1, "guess"), "secret"),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       HasSubstr("refused this process")));
+}
+
+}  // namespace
+}  // namespace fleet::channel
