@@ -117,7 +117,9 @@ Status RefusedByHost(Host& host, const MeetOptions& options,
   Result<Connection> served = host.listener().Accept(Soon());
   callers.join();
   EXPECT_OK(served);
-  if (served.ok()) EXPECT_EQ(served->peer.Name(), "worker 2");
+  if (served.ok()) {
+    EXPECT_EQ(served->peer.Name(), "worker 2");
+  }
   return status;
 }
 
