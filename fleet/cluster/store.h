@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Where the processes of a job meet: a few short texts by name that all of them
+// see. It is for the start of a job and for rare events, not for data.
+//
+//   store.Set("address/3", ToString(mine), deadline);
+//   store.Wait({"address/0", "address/1"}, deadline);
+//
+// The in-process store defines the semantics; every other one passes the same
+// suite, store_conformance.h.
+
+#ifndef FLEET_CLUSTER_STORE_H_
+#define FLEET_CLUSTER_STORE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fleet/base/deadline.h"
+#include "fleet/base/mutex.h"
+#include "fleet/base/status.h"
+
+namespace fleet::cluster {
+
+// Every call ends by its deadline with DeadlineExceeded at the latest, fails
+// with the reason of Abort() once that was called, and otherwise fails only as
+// said below. A call that needs not wait does its work even when its deadline
+// has passed. Values are any bytes. Thread-safe.
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // Gives `key` a value, whether or not it has one.
+  virtual Status Set(std::string_view key, std::string_view value,
+                     base::Deadline deadline) = 0;
+
+  // The value of `key` now; NotFound when it has none.
+  virtual Result<std::string> Get(std::string_view key,
+                                  base::Deadline deadline) = 0;
+
+  // Waits until all of `keys` have values, and returns these in order.
+  // DeadlineExceeded names the keys that have none.
+  virtual Result<std::vector<std::string>> Wait(
+      const std::vector<std::string>& keys, base::Deadline deadline) = 0;
+
+  // Adds to the number under `key`, 0 when it has no value, and returns the
+  // sum. The value is the number in decimal digits. InvalidArgument when it is
+  // something else or the sum does not fit; the value stays then.
+  virtual Result<int64_t> Add(std::string_view key, int64_t amount,
+                              base::Deadline deadline) = 0;
+
+  // Gives `key` the value `desired` if its value is `expected`, where nullopt
+  // means that it has none. Returns the value that it has afterwards: `desired`
+  // if this call won, and what stood in its way if not, nullopt for none.
+  virtual Result<std::optional<std::string>> CompareAndSet(
+      std::string_view key, std::optional<std::string_view> expected,
+      std::string_view desired, base::Deadline deadline) = 0;
+
+  // Waits until members 0 to size-1 have all called it with this `name`. A name
+  // can be used again as soon as the call returned. DeadlineExceeded names the
+  // members that are missing; the caller is no longer counted then, and may
+  // call again. InvalidArgument when `member` is not one of `size`, or when
+  // another member came with another size; FailedPrecondition when `member` is
+  // already waiting there.
+  virtual Status Barrier(std::string_view name, int member, int size,
+                         base::Deadline deadline) = 0;
+
+  // Ends all calls that wait, and all later ones, with `reason`, which is a
+  // failure. Only the first call counts.
+  virtual void Abort(Status reason) = 0;
+};
+
+// For the ranks of one process, and for what serves others. Nobody may be in a
+// call when it is destroyed: Abort() and join the threads first.
+class InProcessStore final : public Store {
+ public:
+  InProcessStore() = default;
+
+  Status Set(std::string_view key, std::string_view value,
+             base::Deadline deadline) override;
+  Result<std::string> Get(std::string_view key,
+                          base::Deadline deadline) override;
+  Result<std::vector<std::string>> Wait(const std::vector<std::string>& keys,
+                                        base::Deadline deadline) override;
+  Result<int64_t> Add(std::string_view key, int64_t amount,
+                      base::Deadline deadline) override;
+  Result<std::optional<std::string>> CompareAndSet(
+      std::string_view key, std::optional<std::string_view> expected,
+      std::string_view desired, base::Deadline deadline) override;
+  Status Barrier(std::string_view name, int member, int size,
+                 base::Deadline deadline) override;
+  void Abort(Status reason) override;
+
+ private:
+  // One gathering of all members. Those who wait hold it, so that the next one
+  // of the same name can begin before they have woken.
+  struct Gathering {
+    int size;
+    std::set<int> arrived;
+    bool complete = false;
+  };
+
+  void PutLocked(std::string_view key, std::string_view value) REQUIRES(mutex_);
+
+  base::Mutex mutex_;
+  base::CondVar changed_;
+  std::map<std::string, std::string, std::less<>> values_ GUARDED_BY(mutex_);
+  std::map<std::string, std::shared_ptr<Gathering>, std::less<>> gatherings_
+      GUARDED_BY(mutex_);
+  Status aborted_ GUARDED_BY(mutex_);
+};
+
+}  // namespace fleet::cluster
+
+#endif  // FLEET_CLUSTER_STORE_H_
