@@ -41,6 +41,11 @@ Types TransposeShape(const OpTypes& t) {
   return One(x.dtype, dims);
 }
 
+Status TooManyElements(const Dims& x, const Ints& shape) {
+  return InvalidArgument("cannot reshape ", ToString(x), " to ",
+                         ToString(shape), ": more than 2^63 elements");
+}
+
 // 0 copies the dimension at the same place, -1 takes what is left. A dimension
 // of X that is not known and copied by 0 cancels out of the count.
 Result<Dims> ReshapeDims(const Dims& x, const Ints& shape) {
@@ -55,7 +60,9 @@ Result<Dims> ReshapeDims(const Dims& x, const Ints& shape) {
                                i, ", but X has only ", x.size(), " dimensions");
       }
       out[i] = x[i];
-      if (x[i] != -1) want *= x[i];
+      if (x[i] != -1 && __builtin_mul_overflow(want, x[i], &want)) {
+        return TooManyElements(x, shape);
+      }
     } else if (out[i] == -1) {
       if (inferred >= 0) {
         return InvalidArgument("shape ", ToString(shape),
@@ -65,8 +72,8 @@ Result<Dims> ReshapeDims(const Dims& x, const Ints& shape) {
     } else if (out[i] < 0) {
       return InvalidArgument("shape ", ToString(shape), " has ", out[i],
                              ": a dimension is positive, 0 or -1");
-    } else {
-      want *= out[i];
+    } else if (__builtin_mul_overflow(want, out[i], &want)) {
+      return TooManyElements(x, shape);
     }
   }
   for (size_t i = 0; i < x.size(); ++i) {
