@@ -17,7 +17,7 @@ find_library(DNNL_LIBRARY dnnl)
 find_path(DNNL_INCLUDE_DIR dnnl.hpp PATHS /usr/include NO_DEFAULT_PATH)
 
 if(FLEET_WITH_TORCH OR FLEET_BUILD_PYTHON)
-  find_package(Python 3.9 REQUIRED COMPONENTS Interpreter Development.Module)
+  find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
 endif()
 
 if(FLEET_WITH_TORCH)
