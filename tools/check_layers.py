@@ -19,6 +19,7 @@ LAYERS = {
     "program": (("base",), ()),
     "channel": (("base",), ("openssl/",)),
     "cluster": (("channel", "base"), ("CLI/",)),
+    "comm": (("cluster", "channel", "base"), ("mpi.h", "nccl.h")),
     "ops": (("program", "optim", "base"), ("ATen/", "c10/", "torch/", "dnnl.hpp")),
 }
 # Found in any folder, these need no door.
