@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The communicators of a job: one over all ranks, and groups of some of them.
+//
+//   ASSIGN_OR_RETURN(auto world, World::Connect(*membership, {}, deadline));
+//   RETURN_IF_ERROR(world->all().Barrier(deadline));
+//
+// The backend follows from where the ranks are: all on one host, shared memory;
+// on several, shared memory inside each and TCP between them.
+
+#ifndef FLEET_COMM_WORLD_H_
+#define FLEET_COMM_WORLD_H_
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fleet/base/deadline.h"
+#include "fleet/base/interrupt.h"
+#include "fleet/base/status.h"
+#include "fleet/cluster/membership.h"
+#include "fleet/comm/communicator.h"
+
+namespace fleet::comm {
+
+struct WorldOptions {
+  // "auto", "shm", "tcp", "mpi" or "nccl".
+  std::string backend = "auto";
+  std::chrono::milliseconds stall_report = std::chrono::seconds(60);
+  base::InterruptCheck interrupt;
+};
+
+// Of one rank. Thread-safe, but all ranks must make the same calls in the same
+// order. `membership` outlives it.
+class World {
+ public:
+  static Result<std::unique_ptr<World>> Connect(
+      cluster::Membership& membership, WorldOptions options,
+      base::Deadline deadline);
+  virtual ~World() = default;
+
+  // Over all ranks.
+  virtual Communicator& all() = 0;
+
+  // Called by all ranks of the job with the same list, which holds each rank at
+  // most once; the position in the list is the rank in the group. Those that
+  // are not in it get null.
+  virtual Result<std::unique_ptr<Communicator>> NewGroup(
+      std::vector<int> ranks, base::Deadline deadline) = 0;
+};
+
+}  // namespace fleet::comm
+
+#endif  // FLEET_COMM_WORLD_H_
