@@ -10,6 +10,7 @@ void BindAutograd(nanobind::module_& m);
 void BindPyLayer(nanobind::module_& m);
 void BindOptim(nanobind::module_& m);
 void BindData(nanobind::module_& m);
+void BindCluster(nanobind::module_& m);
 }  // namespace fleet::python
 
 NB_MODULE(_core, m) {
@@ -22,4 +23,5 @@ NB_MODULE(_core, m) {
   fleet::python::BindPyLayer(m);
   fleet::python::BindOptim(m);
   fleet::python::BindData(m);
+  fleet::python::BindCluster(m);
 }
