@@ -28,13 +28,13 @@ namespace fleet::comm {
 namespace {
 
 // How the types without arithmetic of their own lie in memory.
-struct Bool {
+struct __attribute__((packed, may_alias)) Bool {
   uint8_t byte;
 };
-struct Half {
+struct __attribute__((packed, may_alias)) Half {
   uint16_t bits;
 };
-struct BFloat {
+struct __attribute__((packed, may_alias)) BFloat {
   uint16_t bits;
 };
 
@@ -160,8 +160,12 @@ FLEET_COMM_INLINE T Scaled(T value, T scale) {
 }
 
 // Elements as they lie in memory: anywhere.
-template <class T>
+template <class T, bool is_ours = std::is_class_v<T>>
 struct Anywhere {
+  using Type = T;  // packed
+};
+template <class T>
+struct Anywhere<T, false> {
   using Type __attribute__((aligned(1), may_alias)) = T;
 };
 template <class T>
