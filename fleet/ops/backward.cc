@@ -7,6 +7,8 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
@@ -19,11 +21,11 @@ using torch::autograd::Edge;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
+// Hooks that only LibTorch's engine calls. Those behind an accumulation are
+// called by the accumulating node itself.
 bool HasHooks(Node& node) {
   return !node.pre_hooks().empty() || !node.post_hooks().empty() ||
-         !node.tensor_pre_hooks().empty() ||
-         !node.retains_grad_hooks().empty() ||
-         node.tensor_post_acc_grad_hooks() != nullptr;
+         !node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty();
 }
 
 // What the walk knows of a node: who still has to send it gradients, and those
@@ -31,8 +33,24 @@ bool HasHooks(Node& node) {
 struct Visit {
   Node* node;
   int waits_for = 0;
+  GradientSink* sink = nullptr;
   variable_list grads;
 };
+
+using Callbacks = std::vector<std::function<void()>>;
+
+// Of the outermost walk of this thread, null outside of walks.
+thread_local Callbacks* at_end = nullptr;
+
+// Where a node should compute its gradients, by their position.
+struct Places {
+  const Node* node;
+  c10::SmallVector<at::Tensor, 4> tensors;
+};
+thread_local const Places* places = nullptr;
+// Whose kernel runs: a node may run others before it returns, and these must
+// not write where it should.
+thread_local const Node* running = nullptr;
 
 // Visits by node, in open addressing. A walk of a small graph takes
 // microseconds, of which a std::unordered_map would be a good part.
@@ -75,6 +93,21 @@ class VisitMap {
   std::vector<Visit> visits_;
 };
 
+// Sets a variable for a time.
+template <class T>
+class Restore {
+ public:
+  Restore(T& variable, T value) : variable_(variable), before_(variable) {
+    variable = value;
+  }
+  Restore(const Restore&) = delete;
+  ~Restore() { variable_ = before_; }
+
+ private:
+  T& variable_;
+  const T before_;
+};
+
 class Walk {
  public:
   // Finds every node below the roots. False if the graph is not one for us.
@@ -86,6 +119,10 @@ class Walk {
     for (uint32_t v = 0; v < visits_.size(); ++v) {
       Node* node = visits_[v].node;
       if (HasHooks(*node)) return false;
+      if (auto& hook = node->tensor_post_acc_grad_hooks(); hook != nullptr) {
+        visits_[v].sink = dynamic_cast<GradientSink*>(hook.get());
+        has_sinks_ |= visits_[v].sink != nullptr;
+      }
       for (const Edge& edge : node->next_edges()) {
         if (!edge.is_valid()) continue;
         uint32_t next = visits_.Insert(edge.function.get()).first;
@@ -129,9 +166,11 @@ class Walk {
     bool any = std::any_of(grads.begin(), grads.end(),
                            [](const at::Tensor& g) { return g.defined(); });
     variable_list out;
-    if (any) {
+    GradientSink* sink = visits_[v].sink;
+    if (any && !(sink != nullptr && sink->Take(grads[0]))) {
       grads.resize(node.num_inputs());
-      out = node(std::move(grads));
+      out = has_sinks_ ? CallWithPlaces(node, std::move(grads))
+                       : node(std::move(grads));
       torch::autograd::validate_outputs(
           node.next_edges(), out, [&](const std::string& text) {
             return "gradient of " + node.name() + ": " + text;
@@ -147,6 +186,23 @@ class Walk {
       if (--visits_[next].waits_for == 0) Push(next);
     }
     if (any && !retain_graph) node.release_variables();
+  }
+
+  variable_list CallWithPlaces(Node& node, variable_list&& grads) {
+    Places wanted{&node, {}};
+    for (size_t i = 0; i < node.num_outputs(); ++i) {
+      const Edge& edge = node.next_edge(i);
+      if (!edge.is_valid()) continue;
+      Visit& next = visits_[visits_.Insert(edge.function.get()).first];
+      // The only gradient that comes: nothing was delivered, nobody follows.
+      if (next.sink == nullptr || next.waits_for != 1 || !next.grads.empty()) {
+        continue;
+      }
+      wanted.tensors.resize(node.num_outputs());
+      wanted.tensors[i] = next.sink->Place();
+    }
+    Restore<const Places*> restore(places, &wanted);
+    return node(std::move(grads));
   }
 
   void Deliver(uint32_t v, uint32_t input, at::Tensor&& grad) {
@@ -170,6 +226,7 @@ class Walk {
   }
 
   VisitMap visits_;
+  bool has_sinks_ = false;
   std::vector<uint32_t> roots_;
   std::vector<std::pair<uint64_t, uint32_t>> ready_;  // heap by age of the node
 };
@@ -190,7 +247,45 @@ void Backward(const std::vector<at::Tensor>& outputs,
     return;
   }
   at::NoGradGuard no_grad;
-  walk.Run(roots, grads, retain_graph);
+  if (at_end != nullptr) {  // inside another walk
+    walk.Run(roots, grads, retain_graph);
+    return;
+  }
+  Callbacks callbacks;
+  {
+    Restore<Callbacks*> restore(at_end, &callbacks);
+    walk.Run(roots, grads, retain_graph);
+  }
+  for (const auto& callback : callbacks) callback();
 }
+
+void AtEndOfBackward(std::function<void()> callback) {
+  if (at_end != nullptr) {
+    at_end->push_back(std::move(callback));
+  } else {
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        std::move(callback));
+  }
+}
+
+at::Tensor EmptyGradient(size_t position, at::IntArrayRef shape,
+                         const at::TensorOptions& options) {
+  if (places != nullptr && places->node == running &&
+      position < places->tensors.size()) {
+    const at::Tensor& place = places->tensors[position];
+    if (place.defined() && place.sizes() == shape && place.is_contiguous() &&
+        place.scalar_type() == c10::typeMetaToScalarType(options.dtype()) &&
+        place.device() == options.device()) {
+      return place;
+    }
+  }
+  return at::empty(shape, options);
+}
+
+RunningNode::RunningNode(const Node& node) : before_(running) {
+  running = &node;
+}
+
+RunningNode::~RunningNode() { running = before_; }
 
 }  // namespace fleet::ops

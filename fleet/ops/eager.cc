@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "fleet/ops/aten_error.h"
+#include "fleet/ops/backward.h"
 #include "fleet/ops/node.h"
 
 namespace fleet::ops {
@@ -134,6 +135,7 @@ class OpNode final : public torch::autograd::Node {
       if (task_should_compute_output(i)) needs |= uint64_t{1} << i;
     }
     KernelCall call{tensors, ends, attrs_, context_, GradNeeds(needs), {}};
+    const RunningNode running(*this);
     if (at::GradMode::is_enabled()) {
       op_.backward(call);
     } else {

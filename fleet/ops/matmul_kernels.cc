@@ -5,6 +5,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/sum.h>
 
+#include "fleet/ops/backward.h"
 #include "fleet/ops/cpu_path.h"
 #include "fleet/ops/gemm.h"
 #include "fleet/ops/kernels.h"
@@ -14,15 +15,16 @@ namespace {
 
 using at::Tensor;
 
-// The product of two matrices. `trans_*` read an operand as its transpose.
+// The product of two matrices, in `out` if that is given. `trans_*` read an
+// operand as its transpose.
 Tensor Multiply(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b,
-                const Tensor& bias = {}) {
+                const Tensor& bias = {}, Tensor out = {}) {
   GemmShape s{.m = a.size(trans_a ? 1 : 0),
               .n = b.size(trans_b ? 0 : 1),
               .k = a.size(trans_a ? 0 : 1),
               .trans_a = trans_a,
               .trans_b = trans_b};
-  Tensor out = at::empty({s.m, s.n}, a.options());
+  if (!out.defined()) out = at::empty({s.m, s.n}, a.options());
   Gemm(s, a.const_data_ptr<float>(), b.const_data_ptr<float>(),
        bias.defined() ? bias.const_data_ptr<float>() : nullptr,
        out.mutable_data_ptr<float>());
@@ -69,11 +71,13 @@ std::tuple<Tensor, Tensor, Tensor> FcGrad(const Tensor& input, const Tensor& w,
     if (input.dim() != 2) dx = dx.reshape(input.sizes());
   }
   if (needs[1]) {
-    dw = fast ? Multiply(x, true, dy, false) : at::matmul(x.t(), dy);
+    dw = fast ? Multiply(x, true, dy, false, {},
+                         EmptyGradient(1, w.sizes(), w.options()))
+              : at::matmul(x.t(), dy);
   }
   if (needs[2] && bias.defined()) {
     if (fast) {
-      db = at::empty({w.size(1)}, dy.options());
+      db = EmptyGradient(2, {w.size(1)}, dy.options());
       ColumnSums(dy.size(0), dy.size(1), dy.const_data_ptr<float>(),
                  db.mutable_data_ptr<float>());
     } else {
