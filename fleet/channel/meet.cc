@@ -42,6 +42,11 @@ Result<SocketAddress> OwnAddress(int fd) {
   return own;
 }
 
+std::string OwnHost(int fd) {
+  const Result<SocketAddress> own = OwnAddress(fd);
+  return own.ok() ? ToAddress(*own).host : "";
+}
+
 bool Same(const SocketAddress& a, const SocketAddress& b) {
   return a.byte_size == b.byte_size &&
          std::memcmp(&a.storage, &b.storage, a.byte_size) == 0;
@@ -81,15 +86,15 @@ Result<Fd> OpenSocket(const SocketAddress& address) {
 }
 
 // One attempt to connect.
-Result<Fd> Dial(const SocketAddress& to, Deadline deadline) {
+Result<Fd> Dial(const SocketAddress& to, const MeetOptions& options,
+                Deadline deadline) {
   ASSIGN_OR_RETURN(Fd fd, OpenSocket(to));
   if (connect(fd.get(), to.get(), to.byte_size) != 0) {
     if (errno != EINPROGRESS && errno != EINTR) {
       return ErrnoStatus(errno, "connect");
     }
-    if (!WaitFor(fd.get(), POLLOUT, deadline)) {
-      return DeadlineExceeded("connect: no answer");
-    }
+    RETURN_IF_ERROR(WaitFor(fd.get(), POLLOUT, deadline, options.interrupt,
+                            "connect: no answer"));
     int failure = 0;
     socklen_t byte_size = sizeof(failure);
     (void)getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failure, &byte_size);
@@ -114,54 +119,27 @@ Result<Greeted> Greet(Fd fd, const MeetOptions& options, Deadline deadline) {
   ASSIGN_OR_RETURN(const Hello mine,
                    MakeHello(options.self, !options.secret.empty()));
   const HelloBytes my_bytes = Encode(mine);
-  RETURN_IF_ERROR(WriteAll(fd.get(), my_bytes, deadline));
+  const base::InterruptCheck& interrupt = options.interrupt;
+  RETURN_IF_ERROR(WriteAll(fd.get(), my_bytes, deadline, interrupt));
 
   // The begin is judged first: what is not Fleet may never send 64 bytes.
   HelloBytes bytes;
   const std::span<std::byte> all(bytes);
-  RETURN_IF_ERROR(ReadAll(fd.get(), all.first(8), deadline));
+  RETURN_IF_ERROR(ReadAll(fd.get(), all.first(8), deadline, interrupt));
   RETURN_IF_ERROR(CheckBegin(all.first(8)));
-  RETURN_IF_ERROR(ReadAll(fd.get(), all.subspan(8), deadline));
+  RETURN_IF_ERROR(ReadAll(fd.get(), all.subspan(8), deadline, interrupt));
   ASSIGN_OR_RETURN(const Hello theirs, DecodeHello(bytes));
   RETURN_IF_ERROR(CheckFit(mine, theirs).WithContext(theirs.sender.Name()));
 
   ASSIGN_OR_RETURN(const ProofBytes my_proof,
                    MakeProof(options.secret, Side::kCaller, my_bytes, bytes));
-  RETURN_IF_ERROR(WriteAll(fd.get(), my_proof, deadline));
+  RETURN_IF_ERROR(WriteAll(fd.get(), my_proof, deadline, interrupt));
   ProofBytes proof;
-  RETURN_IF_ERROR(ReadAll(fd.get(), proof, deadline));
+  RETURN_IF_ERROR(ReadAll(fd.get(), proof, deadline, interrupt));
   RETURN_IF_ERROR(
       CheckProof(proof, options.secret, Side::kHost, my_bytes, bytes)
           .WithContext(theirs.sender.Name()));
   return Greeted{std::move(fd), theirs.sender};
-}
-
-// One attempt at all of it.
-Result<Connection> TryToConnect(const Address& address,
-                                const MeetOptions& options, Deadline deadline) {
-  ASSIGN_OR_RETURN(const std::vector<SocketAddress> candidates,
-                   Resolve(address));
-  Status failure = NotFound("no address");
-  for (const SocketAddress& to : candidates) {
-    Result<Fd> fd = Dial(to, deadline);
-    if (!fd.ok()) {
-      failure = fd.status();
-      continue;
-    }
-    ASSIGN_OR_RETURN(Greeted greeted, Greet(std::move(*fd), options, deadline));
-    std::unique_ptr<ByteStream> stream;
-    if (address.is_local()) {
-      ASSIGN_OR_RETURN(stream,
-                       TakeSharedMemory(std::move(greeted.fd), deadline));
-    } else {
-      stream = MakeSocketStream(std::move(greeted.fd));
-    }
-    return Connection{
-        greeted.peer,
-        std::make_unique<FramedChannel>(
-            PeerName(greeted.peer, address.ToString()), std::move(stream))};
-  }
-  return failure;
 }
 
 // Whether a failure may be gone at the next attempt: nobody listens yet, or the
@@ -415,6 +393,7 @@ Status Listener::AnswerProof(Guest& guest) {
 }
 
 Result<Connection> Listener::Welcome(Guest& guest) {
+  std::string own_host = OwnHost(guest.fd.get());
   std::unique_ptr<ByteStream> stream;
   if (address_.is_local()) {
     ASSIGN_OR_RETURN(
@@ -422,8 +401,10 @@ Result<Connection> Listener::Welcome(Guest& guest) {
   } else {
     stream = MakeSocketStream(std::move(guest.fd));
   }
-  return Connection{guest.theirs.sender, std::make_unique<FramedChannel>(
-                                             guest.name(), std::move(stream))};
+  return Connection{
+      guest.theirs.sender,
+      std::make_unique<FramedChannel>(guest.name(), std::move(stream)),
+      std::move(own_host)};
 }
 
 void Listener::Refuse(const Guest& guest, const Status& why) {
@@ -437,9 +418,38 @@ void Listener::Refuse(const Guest& guest, const Status& why) {
   }
 }
 
+Result<Connection> TryToConnect(const Address& address,
+                                const MeetOptions& options, Deadline deadline) {
+  ASSIGN_OR_RETURN(const std::vector<SocketAddress> candidates,
+                   Resolve(address));
+  RETURN_IF_ERROR(CheckSecret(options));
+  Status failure = NotFound("no address");
+  for (const SocketAddress& to : candidates) {
+    Result<Fd> fd = Dial(to, options, deadline);
+    if (!fd.ok()) {
+      failure = fd.status();
+      continue;
+    }
+    ASSIGN_OR_RETURN(Greeted greeted, Greet(std::move(*fd), options, deadline));
+    std::string own_host = OwnHost(greeted.fd.get());
+    std::unique_ptr<ByteStream> stream;
+    if (address.is_local()) {
+      ASSIGN_OR_RETURN(stream,
+                       TakeSharedMemory(std::move(greeted.fd), deadline));
+    } else {
+      stream = MakeSocketStream(std::move(greeted.fd));
+    }
+    return Connection{
+        greeted.peer,
+        std::make_unique<FramedChannel>(
+            PeerName(greeted.peer, address.ToString()), std::move(stream)),
+        std::move(own_host)};
+  }
+  return failure;
+}
+
 Result<Connection> Connect(const Address& address, const MeetOptions& options,
                            Deadline deadline) {
-  RETURN_IF_ERROR(CheckSecret(options));
   Waited waited;
   waited.Begin();
   base::Interrupt nobody;
@@ -455,6 +465,7 @@ Result<Connection> Connect(const Address& address, const MeetOptions& options,
           base::Concat(options.self.Name(), ": connect to ", address.ToString(),
                        ": ", failure.message(), ", after ", waited));
     }
+    if (options.interrupt) RETURN_IF_ERROR(options.interrupt());
     RETURN_IF_ERROR(
         nobody.SleepUntil(Earlier(deadline, Deadline::After(pause))));
     pause = std::min(2 * pause, kLongestPause);

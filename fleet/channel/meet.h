@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "fleet/base/deadline.h"
+#include "fleet/base/interrupt.h"
 #include "fleet/base/mutex.h"
 #include "fleet/base/status.h"
 #include "fleet/channel/channel.h"
@@ -43,12 +44,17 @@ struct MeetOptions {
   // Told about every peer that a listener refused: garbage, silence, a wrong
   // secret, another version. Runs inside Accept. Unset: a warning in the log.
   std::function<void(const Status&)> on_refused;
+  // Asked while Connect waits, so that ^C ends it.
+  base::InterruptCheck interrupt;
 };
 
 // The peer, as it called itself, and this end of the channel to it.
 struct Connection {
   Identity peer;
   std::unique_ptr<Channel> channel;
+  // Of this end, as the peer sees it: where others on that way can reach this
+  // host. Empty for "@name".
+  std::string own_host;
 };
 
 // One thread may be in Accept; Abort may come from any.
@@ -119,6 +125,10 @@ class Listener final {
 // or DataLoss. Thread-safe.
 Result<Connection> Connect(const Address& address, const MeetOptions& options,
                            Deadline deadline);
+
+// One attempt at it. Unavailable or NotFound when nobody listens there.
+Result<Connection> TryToConnect(const Address& address,
+                                const MeetOptions& options, Deadline deadline);
 
 }  // namespace fleet::channel
 

@@ -213,15 +213,22 @@ bool WaitFor(int fd, short events, Deadline deadline) {
   }
 }
 
-Status WriteAll(int fd, std::span<const std::byte> bytes, Deadline deadline) {
+Status WaitFor(int fd, short events, Deadline deadline,
+               const base::InterruptCheck& interrupt, const char* late) {
+  return base::WaitInterruptibly(deadline, interrupt, [&](Deadline slice) {
+    return WaitFor(fd, events, slice) ? OkStatus() : DeadlineExceeded(late);
+  });
+}
+
+Status WriteAll(int fd, std::span<const std::byte> bytes, Deadline deadline,
+                const base::InterruptCheck& interrupt) {
   while (!bytes.empty()) {
     const ssize_t count = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (count >= 0) {
       bytes = bytes.subspan(static_cast<size_t>(count));
     } else if (MustWait(errno)) {
-      if (!WaitFor(fd, POLLOUT, deadline)) {
-        return DeadlineExceeded("it takes no bytes");
-      }
+      RETURN_IF_ERROR(
+          WaitFor(fd, POLLOUT, deadline, interrupt, "it takes no bytes"));
     } else if (errno != EINTR) {
       return Unavailable(PeerGone(errno).message());
     }
@@ -229,7 +236,8 @@ Status WriteAll(int fd, std::span<const std::byte> bytes, Deadline deadline) {
   return OkStatus();
 }
 
-Status ReadAll(int fd, std::span<std::byte> bytes, Deadline deadline) {
+Status ReadAll(int fd, std::span<std::byte> bytes, Deadline deadline,
+               const base::InterruptCheck& interrupt) {
   while (!bytes.empty()) {
     const ssize_t count = recv(fd, bytes.data(), bytes.size(), 0);
     if (count > 0) {
@@ -237,7 +245,7 @@ Status ReadAll(int fd, std::span<std::byte> bytes, Deadline deadline) {
     } else if (count == 0) {
       return Unavailable("it closed the connection");
     } else if (MustWait(errno)) {
-      if (!WaitFor(fd, POLLIN, deadline)) return DeadlineExceeded("no answer");
+      RETURN_IF_ERROR(WaitFor(fd, POLLIN, deadline, interrupt, "no answer"));
     } else if (errno != EINTR) {
       return Unavailable(PeerGone(errno).message());
     }

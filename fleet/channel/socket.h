@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "fleet/base/deadline.h"
+#include "fleet/base/interrupt.h"
 #include "fleet/base/status.h"
 #include "fleet/channel/byte_stream.h"
 
@@ -37,6 +38,8 @@ class Fd final {
 
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
+  // Who gets it closes it.
+  int Release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_ = -1;
@@ -80,14 +83,21 @@ Address ToAddress(const SocketAddress& address);
 // `deadline` passed first.
 bool WaitFor(int fd, short events, base::Deadline deadline);
 
+// The same, looking up now and then to ask `interrupt`. DeadlineExceeded with
+// the text `late`, or what `interrupt` said.
+Status WaitFor(int fd, short events, base::Deadline deadline,
+               const base::InterruptCheck& interrupt, const char* late);
+
 // How long poll(2) may wait, rounded up; -1 for ever.
 int PollTimeout(base::Deadline deadline);
 
 // All of `bytes`, before any stream is made of `fd`. Unavailable when the peer
 // is gone, DeadlineExceeded when it is late.
 Status WriteAll(int fd, std::span<const std::byte> bytes,
-                base::Deadline deadline);
-Status ReadAll(int fd, std::span<std::byte> bytes, base::Deadline deadline);
+                base::Deadline deadline,
+                const base::InterruptCheck& interrupt = {});
+Status ReadAll(int fd, std::span<std::byte> bytes, base::Deadline deadline,
+               const base::InterruptCheck& interrupt = {});
 
 // A stream over a connected TCP socket. Sets TCP_NODELAY.
 std::unique_ptr<ByteStream> MakeSocketStream(Fd fd);

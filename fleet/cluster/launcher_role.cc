@@ -88,6 +88,28 @@ std::string_view FirstSet(const Environment& env,
   return *(names.end() - 1);
 }
 
+// "PREFIX-a.b" of those of `names` that are set, empty when the first is not.
+std::string ReadName(const Environment& env, std::string_view prefix,
+                     std::initializer_list<std::string_view> names) {
+  if (!Find(env, *names.begin())) return "";
+  std::string name(prefix);
+  char separator = '-';
+  for (std::string_view variable : names) {
+    if (const auto value = Find(env, variable)) {
+      name += separator;
+      name += *value;
+      separator = '.';
+    }
+  }
+  return name;
+}
+
+std::string ReadSlurmName(const Environment& env) {
+  return ReadName(env, "slurm",
+                  {FirstSet(env, {"SLURM_JOB_ID", "SLURM_JOBID"}),
+                   FirstSet(env, {"SLURM_STEP_ID", "SLURM_STEPID"})});
+}
+
 Status ReadSlurmNodes(const Environment& env, Role& role) {
   const std::string_view list = FirstSet(
       env, {"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"});
@@ -134,6 +156,11 @@ Result<Role> RoleFromTorchrun(const Environment& env) {
   if (!role.master && role.worker_num > 1) {
     return Require(env, "MASTER_ADDR").status();
   }
+  role.meeting_name = ReadName(
+      env, "torchrun", {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"});
+  if (const auto store = Find(env, "TORCHELASTIC_USE_AGENT_STORE")) {
+    role.master_is_taken = *store == "True";
+  }
   return role;
 }
 
@@ -147,6 +174,9 @@ Result<Role> RoleFromOpenMpi(const Environment& env) {
                               "OMPI_COMM_WORLD_SIZE"));
   RETURN_IF_ERROR(ReadLocal(env, "OMPI_COMM_WORLD_LOCAL_RANK",
                             "OMPI_COMM_WORLD_LOCAL_SIZE", role));
+  role.meeting_name =
+      ReadName(env, "mpi",
+               {FirstSet(env, {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"})});
   RETURN_IF_ERROR(ReadMaster(env, role));
   return role;
 }
@@ -159,6 +189,12 @@ Result<Role> RoleFromPmi(const Environment& env) {
   ASSIGN_OR_RETURN(Role role,
                    ReadWorker(env, RoleSource::kPmi, "PMI_RANK", "PMI_SIZE"));
   RETURN_IF_ERROR(ReadLocal(env, "MPI_LOCALRANKID", "MPI_LOCALNRANKS", role));
+  role.meeting_name = ReadName(env, "pmi", {"PMI_JOBID"});
+  // srun --mpi=pmi2 sets Slurm's variables beside these.
+  if (IsSlurm(env)) {
+    if (!role.local_size) RETURN_IF_ERROR(ReadSlurmNodes(env, role));
+    role.meeting_name = ReadSlurmName(env);
+  }
   RETURN_IF_ERROR(ReadMaster(env, role));
   return role;
 }
@@ -179,6 +215,7 @@ Result<Role> RoleFromSlurm(const Environment& env) {
       ReadWorker(env, RoleSource::kSlurm, "SLURM_PROCID",
                  FirstSet(env, {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"})));
   RETURN_IF_ERROR(ReadSlurmNodes(env, role));
+  role.meeting_name = ReadSlurmName(env);
   RETURN_IF_ERROR(ReadMaster(env, role));
   return role;
 }

@@ -61,8 +61,12 @@ struct Role {
   std::vector<Endpoint> heter_worker_endpoints;
   std::optional<Endpoint> current_endpoint;  // of this process
   std::optional<Endpoint> master;            // where worker 0 listens
+  bool master_is_taken = false;  // torchrun's own store listens there
   // Names of the hosts in the order of ranks, where only these are known.
   std::vector<std::string> node_names;
+  // The launcher's own name for this run of the job, in which no other on its
+  // hosts is called the same. Empty where it has none.
+  std::string meeting_name;
 
   // This worker's position on its host, and how many workers are there.
   std::optional<int> local_rank;

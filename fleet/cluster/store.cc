@@ -3,6 +3,7 @@
 #include "fleet/cluster/store.h"
 
 #include <charconv>
+#include <memory>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -30,7 +31,8 @@ std::string Join(const std::vector<T>& names) {
   return out.str();
 }
 
-std::vector<int> Missing(const std::set<int>& arrived, int size) {
+template <typename Id>
+std::vector<int> Missing(const std::map<int, Id>& arrived, int size) {
   std::vector<int> missing;
   for (int member = 0; member < size; ++member) {
     if (!arrived.contains(member)) missing.push_back(member);
@@ -47,13 +49,51 @@ Result<int64_t> ParseNumber(std::string_view key, const std::string& text) {
                          "' is not a number");
 }
 
+// Where a call that waits finds its outcome. Two threads share it, and either
+// may be done first.
+template <typename Outcome>
+class Mailbox final {
+ public:
+  void Put(Outcome outcome) {
+    MutexLock lock(mutex_);
+    outcome_.emplace(std::move(outcome));
+    came_.NotifyAll();
+  }
+  // False when nothing came in time.
+  bool WaitUntil(Deadline deadline) {
+    MutexLock lock(mutex_);
+    while (!outcome_.has_value()) {
+      if (!came_.WaitUntil(mutex_, deadline)) return outcome_.has_value();
+    }
+    return true;
+  }
+  Outcome Take() {
+    (void)WaitUntil(Deadline::Infinite());
+    MutexLock lock(mutex_);
+    return *std::move(outcome_);
+  }
+
+ private:
+  base::Mutex mutex_;
+  base::CondVar came_;
+  std::optional<Outcome> outcome_ GUARDED_BY(mutex_);
+};
+
+void Complete(const std::vector<std::function<void()>>& completions) {
+  for (const auto& completion : completions) completion();
+}
+
 }  // namespace
 
 Status InProcessStore::Set(std::string_view key, std::string_view value,
                            Deadline) {
-  MutexLock lock(mutex_);
-  RETURN_IF_ERROR(aborted_);
-  PutLocked(key, value);
+  Completions completions;
+  {
+    MutexLock lock(mutex_);
+    RETURN_IF_ERROR(aborted_);
+    PutLocked(key, value, completions);
+  }
+  Complete(completions);
   return OkStatus();
 }
 
@@ -67,112 +107,263 @@ Result<std::string> InProcessStore::Get(std::string_view key, Deadline) {
 
 Result<std::vector<std::string>> InProcessStore::Wait(
     const std::vector<std::string>& keys, Deadline deadline) {
-  MutexLock lock(mutex_);
-  while (true) {
-    RETURN_IF_ERROR(aborted_);
-    std::vector<std::string> values;
-    std::vector<std::string_view> missing;
-    for (const std::string& key : keys) {
-      const auto found = values_.find(key);
-      if (found == values_.end()) {
-        missing.push_back(key);
-      } else {
-        values.push_back(found->second);
-      }
-    }
-    if (missing.empty()) return values;
-    if (deadline.expired()) {
-      return DeadlineExceeded("store: ", missing.size(), " of ", keys.size(),
-                              " keys never came: ", Join(missing));
-    }
-    changed_.WaitUntil(mutex_, deadline);
-  }
+  using Values = Result<std::vector<std::string>>;
+  const auto mailbox = std::make_shared<Mailbox<Values>>();
+  const CallId id{0, NextNumber()};
+  StartWait(id, keys,
+            [mailbox](Values values) { mailbox->Put(std::move(values)); });
+  if (!mailbox->WaitUntil(deadline)) Expire(id);
+  return mailbox->Take();
 }
 
 Result<int64_t> InProcessStore::Add(std::string_view key, int64_t amount,
                                     Deadline) {
-  MutexLock lock(mutex_);
-  RETURN_IF_ERROR(aborted_);
-  int64_t number = 0;
-  if (const auto found = values_.find(key); found != values_.end()) {
-    ASSIGN_OR_RETURN(number, ParseNumber(key, found->second));
-  }
   int64_t sum = 0;
-  if (__builtin_add_overflow(number, amount, &sum)) {
-    return InvalidArgument("store: add to ", key, ": ", number, " and ", amount,
-                           " do not fit in 64 bits");
+  Completions completions;
+  {
+    MutexLock lock(mutex_);
+    RETURN_IF_ERROR(aborted_);
+    int64_t number = 0;
+    if (const auto found = values_.find(key); found != values_.end()) {
+      ASSIGN_OR_RETURN(number, ParseNumber(key, found->second));
+    }
+    if (__builtin_add_overflow(number, amount, &sum)) {
+      return InvalidArgument("store: add to ", key, ": ", number, " and ",
+                             amount, " do not fit in 64 bits");
+    }
+    PutLocked(key, std::to_string(sum), completions);
   }
-  PutLocked(key, std::to_string(sum));
+  Complete(completions);
   return sum;
 }
 
 Result<std::optional<std::string>> InProcessStore::CompareAndSet(
     std::string_view key, std::optional<std::string_view> expected,
     std::string_view desired, Deadline) {
-  MutexLock lock(mutex_);
-  RETURN_IF_ERROR(aborted_);
-  std::optional<std::string> value;
-  if (const auto found = values_.find(key); found != values_.end()) {
-    value = found->second;
+  Completions completions;
+  {
+    MutexLock lock(mutex_);
+    RETURN_IF_ERROR(aborted_);
+    std::optional<std::string> value;
+    if (const auto found = values_.find(key); found != values_.end()) {
+      value = found->second;
+    }
+    if (value != expected) return value;
+    PutLocked(key, desired, completions);
   }
-  if (value != expected) return value;
-  PutLocked(key, desired);
+  Complete(completions);
   return std::optional<std::string>(desired);
 }
 
 Status InProcessStore::Barrier(std::string_view name, int member, int size,
                                Deadline deadline) {
-  if (member < 0 || member >= size) {
-    return InvalidArgument("barrier ", name, ": member ", member, " of ", size);
-  }
-  MutexLock lock(mutex_);
-  RETURN_IF_ERROR(aborted_);
-  auto& slot = gatherings_[std::string(name)];
-  if (slot == nullptr) {
-    slot = std::make_shared<Gathering>(Gathering{.size = size, .arrived = {}});
-  }
-  const std::shared_ptr<Gathering> mine = slot;
-  if (mine->size != size) {
-    return InvalidArgument("barrier ", name, ": member ", member, " came for ",
-                           size, " members, but member ",
-                           *mine->arrived.begin(), " for ", mine->size);
-  }
-  if (!mine->arrived.insert(member).second) {
-    return FailedPrecondition("barrier ", name, ": member ", member,
-                              " is already waiting there");
-  }
-  if (mine->arrived.size() == static_cast<size_t>(size)) {
-    mine->complete = true;
-    gatherings_.erase(gatherings_.find(name));
-    changed_.NotifyAll();
-    return OkStatus();
-  }
-  while (!mine->complete) {
-    RETURN_IF_ERROR(aborted_);
-    if (deadline.expired()) {
-      const std::vector<int> missing = Missing(mine->arrived, size);
-      mine->arrived.erase(member);
-      if (mine->arrived.empty()) gatherings_.erase(gatherings_.find(name));
-      return DeadlineExceeded("barrier ", name, ": member ", member,
-                              " waits for ", missing.size(), " of ", size,
-                              " members: ", Join(missing));
-    }
-    changed_.WaitUntil(mutex_, deadline);
-  }
-  return OkStatus();
+  const auto mailbox = std::make_shared<Mailbox<Status>>();
+  const CallId id{0, NextNumber()};
+  StartBarrier(id, name, member, size,
+               [mailbox](Status status) { mailbox->Put(std::move(status)); });
+  if (!mailbox->WaitUntil(deadline)) Expire(id);
+  return mailbox->Take();
 }
 
 void InProcessStore::Abort(Status reason) {
   FLEET_CHECK(!reason.ok(), "a store aborted without a reason");
-  MutexLock lock(mutex_);
-  if (!aborted_.ok()) return;
-  aborted_ = std::move(reason);
-  changed_.NotifyAll();
+  Completions completions;
+  {
+    MutexLock lock(mutex_);
+    if (!aborted_.ok()) return;
+    aborted_ = std::move(reason);
+    EndAllLocked(aborted_, completions);
+  }
+  Complete(completions);
 }
 
-void InProcessStore::PutLocked(std::string_view key, std::string_view value) {
+void InProcessStore::StartWait(CallId id, const std::vector<std::string>& keys,
+                               WaitDone done) {
+  Result<std::vector<std::string>> values = Unavailable("not asked");
+  {
+    MutexLock lock(mutex_);
+    std::vector<std::string_view> missing;
+    for (const std::string& key : keys) {
+      if (!values_.contains(key)) missing.push_back(key);
+    }
+    if (!aborted_.ok()) {
+      values = aborted_;
+    } else if (missing.empty()) {
+      values = ValuesLocked(keys);
+    } else if (!waits_ended_.ok()) {
+      values = waits_ended_;
+    } else {
+      for (std::string_view key : missing) {
+        wanted_[std::string(key)].push_back(id);
+      }
+      const bool is_new =
+          waits_.emplace(id, WaitCall{keys, missing.size(), std::move(done)})
+              .second;
+      FLEET_CHECK(is_new, "store: call ", id.number, " of ", id.caller);
+      return;
+    }
+  }
+  done(std::move(values));
+}
+
+void InProcessStore::StartBarrier(CallId id, std::string_view name, int member,
+                                  int size, BarrierDone done) {
+  if (member < 0 || member >= size) {
+    done(InvalidArgument("barrier ", name, ": member ", member, " of ", size));
+    return;
+  }
+  Status outcome;
+  Completions completions;
+  {
+    MutexLock lock(mutex_);
+    const auto [at, is_new] =
+        gatherings_.try_emplace(std::string(name), Gathering{size, {}});
+    Gathering& gathering = at->second;
+    const bool is_last =
+        gathering.arrived.size() + 1 == static_cast<size_t>(size);
+    if (!aborted_.ok()) {
+      outcome = aborted_;
+    } else if (gathering.size != size) {
+      outcome = InvalidArgument("barrier ", name, ": member ", member,
+                                " came for ", size, " members, but member ",
+                                gathering.arrived.begin()->first, " for ",
+                                gathering.size);
+    } else if (gathering.arrived.contains(member)) {
+      outcome = FailedPrecondition("barrier ", name, ": member ", member,
+                                   " is already waiting there");
+    } else if (is_last) {
+      for (const auto& [other, call] : gathering.arrived) {
+        auto waiting = barriers_.extract(call);
+        completions.push_back(
+            [done = std::move(waiting.mapped().done)] { done(OkStatus()); });
+      }
+      gathering.arrived.clear();
+    } else if (!waits_ended_.ok()) {
+      outcome = waits_ended_;
+    } else {
+      gathering.arrived.emplace(member, id);
+      barriers_.emplace(
+          id, BarrierCall{std::string(name), member, std::move(done)});
+      return;
+    }
+    if (gathering.arrived.empty()) gatherings_.erase(at);
+  }
+  Complete(completions);
+  done(std::move(outcome));
+}
+
+void InProcessStore::Expire(CallId id) {
+  Completions completions;
+  {
+    MutexLock lock(mutex_);
+    ExpireLocked(id, completions);
+  }
+  Complete(completions);
+}
+
+void InProcessStore::ExpireCaller(uint64_t caller) {
+  Completions completions;
+  {
+    MutexLock lock(mutex_);
+    std::vector<CallId> calls;
+    for (const auto& [id, call] : waits_) {
+      if (id.caller == caller) calls.push_back(id);
+    }
+    for (const auto& [id, call] : barriers_) {
+      if (id.caller == caller) calls.push_back(id);
+    }
+    for (CallId id : calls) ExpireLocked(id, completions);
+  }
+  Complete(completions);
+}
+
+void InProcessStore::EndWaits(Status reason) {
+  FLEET_CHECK(!reason.ok(), "waits ended without a reason");
+  Completions completions;
+  {
+    MutexLock lock(mutex_);
+    if (!waits_ended_.ok()) return;
+    waits_ended_ = std::move(reason);
+    EndAllLocked(waits_ended_, completions);
+  }
+  Complete(completions);
+}
+
+uint64_t InProcessStore::NextNumber() {
+  MutexLock lock(mutex_);
+  return next_number_++;
+}
+
+void InProcessStore::PutLocked(std::string_view key, std::string_view value,
+                               Completions& completions) {
   values_.insert_or_assign(std::string(key), std::string(value));
-  changed_.NotifyAll();
+  const auto found = wanted_.find(key);
+  if (found == wanted_.end()) return;
+  const std::vector<CallId> callers = std::move(found->second);
+  wanted_.erase(found);
+  for (CallId id : callers) {
+    const auto at = waits_.find(id);
+    if (at == waits_.end() || --at->second.num_missing > 0) continue;
+    completions.push_back(
+        [done = std::move(at->second.done),
+         values = ValuesLocked(at->second.keys)] { done(values); });
+    waits_.erase(at);
+  }
+}
+
+Result<std::vector<std::string>> InProcessStore::ValuesLocked(
+    const std::vector<std::string>& keys) const {
+  std::vector<std::string> values;
+  values.reserve(keys.size());
+  for (const std::string& key : keys) values.push_back(values_.at(key));
+  return values;
+}
+
+void InProcessStore::ExpireLocked(CallId id, Completions& completions) {
+  if (auto wait = waits_.extract(id); !wait.empty()) {
+    const std::vector<std::string>& keys = wait.mapped().keys;
+    std::vector<std::string_view> missing;
+    for (const std::string& key : keys) {
+      if (values_.contains(key)) continue;
+      missing.push_back(key);
+      std::erase(wanted_[key], id);
+      if (wanted_[key].empty()) wanted_.erase(key);
+    }
+    Status late =
+        DeadlineExceeded("store: ", missing.size(), " of ", keys.size(),
+                         " keys never came: ", Join(missing));
+    completions.push_back([done = std::move(wait.mapped().done),
+                           late = std::move(late)] { done(late); });
+  }
+  if (auto barrier = barriers_.extract(id); !barrier.empty()) {
+    const BarrierCall& call = barrier.mapped();
+    const auto at = gatherings_.find(call.name);
+    Gathering& gathering = at->second;
+    const std::vector<int> missing = Missing(gathering.arrived, gathering.size);
+    Status late = DeadlineExceeded(
+        "barrier ", call.name, ": member ", call.member, " waits for ",
+        missing.size(), " of ", gathering.size, " members: ", Join(missing));
+    gathering.arrived.erase(call.member);
+    if (gathering.arrived.empty()) gatherings_.erase(at);
+    completions.push_back([done = std::move(barrier.mapped().done),
+                           late = std::move(late)] { done(late); });
+  }
+}
+
+void InProcessStore::EndAllLocked(const Status& reason,
+                                  Completions& completions) {
+  for (auto& [id, call] : waits_) {
+    completions.push_back(
+        [done = std::move(call.done), reason] { done(reason); });
+  }
+  for (auto& [id, call] : barriers_) {
+    completions.push_back(
+        [done = std::move(call.done), reason] { done(reason); });
+  }
+  waits_.clear();
+  wanted_.clear();
+  barriers_.clear();
+  gatherings_.clear();
 }
 
 }  // namespace fleet::cluster

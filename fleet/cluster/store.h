@@ -12,12 +12,12 @@
 #ifndef FLEET_CLUSTER_STORE_H_
 #define FLEET_CLUSTER_STORE_H_
 
+#include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -97,23 +97,71 @@ class InProcessStore final : public Store {
                  base::Deadline deadline) override;
   void Abort(Status reason) override;
 
+  // The calls that may wait, for one who serves others and has no thread for
+  // each: `done` runs once, here or on the thread of whoever completes the
+  // call, and must not call the store.
+
+  // Names a call. Caller 0 is this object's own.
+  struct CallId {
+    uint64_t caller;
+    uint64_t number;
+    friend auto operator<=>(const CallId&, const CallId&) = default;
+  };
+  using WaitDone = std::function<void(Result<std::vector<std::string>>)>;
+  using BarrierDone = std::function<void(Status)>;
+  void StartWait(CallId id, const std::vector<std::string>& keys,
+                 WaitDone done);
+  void StartBarrier(CallId id, std::string_view name, int member, int size,
+                    BarrierDone done);
+  // The deadline of a call has passed: it ends as Wait and Barrier then do.
+  // Nothing happens when it has ended before.
+  void Expire(CallId id);
+  // The same for all calls of a caller, who is gone.
+  void ExpireCaller(uint64_t caller);
+
+  // Ends all calls that wait, and all later ones that would, with `reason`,
+  // which is a failure. The others go on. Only the first call counts.
+  void EndWaits(Status reason);
+
  private:
-  // One gathering of all members. Those who wait hold it, so that the next one
-  // of the same name can begin before they have woken.
+  struct WaitCall {
+    std::vector<std::string> keys;
+    size_t num_missing;
+    WaitDone done;
+  };
+  // The members of one barrier that came. It is gone when all have.
   struct Gathering {
     int size;
-    std::set<int> arrived;
-    bool complete = false;
+    std::map<int, CallId> arrived;
   };
+  struct BarrierCall {
+    std::string name;
+    int member;
+    BarrierDone done;
+  };
+  // What runs when the lock is given back.
+  using Completions = std::vector<std::function<void()>>;
 
-  void PutLocked(std::string_view key, std::string_view value) REQUIRES(mutex_);
+  uint64_t NextNumber() EXCLUDES(mutex_);
+  void PutLocked(std::string_view key, std::string_view value,
+                 Completions& completions) REQUIRES(mutex_);
+  Result<std::vector<std::string>> ValuesLocked(
+      const std::vector<std::string>& keys) const REQUIRES(mutex_);
+  void ExpireLocked(CallId id, Completions& completions) REQUIRES(mutex_);
+  void EndAllLocked(const Status& reason, Completions& completions)
+      REQUIRES(mutex_);
 
   base::Mutex mutex_;
-  base::CondVar changed_;
+  uint64_t next_number_ GUARDED_BY(mutex_) = 0;
   std::map<std::string, std::string, std::less<>> values_ GUARDED_BY(mutex_);
-  std::map<std::string, std::shared_ptr<Gathering>, std::less<>> gatherings_
+  std::map<CallId, WaitCall> waits_ GUARDED_BY(mutex_);
+  // Who waits for a key that has no value.
+  std::map<std::string, std::vector<CallId>, std::less<>> wanted_
       GUARDED_BY(mutex_);
+  std::map<std::string, Gathering, std::less<>> gatherings_ GUARDED_BY(mutex_);
+  std::map<CallId, BarrierCall> barriers_ GUARDED_BY(mutex_);
   Status aborted_ GUARDED_BY(mutex_);
+  Status waits_ended_ GUARDED_BY(mutex_);
 };
 
 }  // namespace fleet::cluster

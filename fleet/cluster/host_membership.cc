@@ -1,0 +1,559 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Rank 0's side: it listens, serves the store, and knows who is alive.
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "fleet/base/check.h"
+#include "fleet/base/log.h"
+#include "fleet/base/mutex.h"
+#include "fleet/channel/meet.h"
+#include "fleet/cluster/membership_protocol.h"
+#include "fleet/cluster/news_board.h"
+#include "fleet/cluster/remote_store.h"
+
+namespace fleet::cluster {
+namespace {
+
+using base::Deadline;
+using base::MutexLock;
+using channel::Listener;
+
+// A job that was just killed may hold its port for a moment.
+constexpr auto kBindPatience = std::chrono::seconds(5);
+// How often those who came are told who is missing.
+constexpr auto kTellInterval = std::chrono::seconds(1);
+// For the last message to those who are refused.
+constexpr auto kLastWords = std::chrono::seconds(1);
+// "1, 3 and 17 more".
+constexpr size_t kMaxNamed = 8;
+
+std::string RandomName() {
+  std::random_device device;
+  std::ostringstream out;
+  out << std::hex;
+  for (int i = 0; i < 4; ++i) out << (device() | uint64_t{1} << 32);
+  return out.str();
+}
+
+class HostMembership final : public Membership {
+ public:
+  HostMembership(const Role& role, const MeetingPlace& place,
+                 JoinOptions options)
+      : options_(std::move(options)),
+        self_(MakeJoinRequest(role, place)),
+        job_id_(RandomName()),
+        service_(values_),
+        store_({.send = [this](std::string message) { AskSelf(message); },
+                .interrupt = options_.interrupt}) {}
+
+  ~HostMembership() override {
+    if (listener_ != nullptr) {
+      listener_->Abort(FailedPrecondition("rank 0 has gone"));
+    }
+    if (acceptor_.joinable()) acceptor_.join();
+    std::map<uint64_t, std::unique_ptr<Guest>> guests;
+    {
+      MutexLock lock(mutex_);
+      guests.swap(guests_);
+    }
+    guests.clear();
+    store_.Abort(FailedPrecondition("this process has left its job"));
+  }
+
+  Status Open(const MeetingPlace& place, int listen_fd, Deadline deadline);
+  Status WaitForAll(Deadline deadline);
+
+  int rank() const override { return 0; }
+  int size() const override { return static_cast<int>(self_.view.worker_num); }
+  const std::string& job_id() const override { return job_id_; }
+  const std::string& host() const override { return host_; }
+  const std::string& secret() const override { return options_.secret; }
+  Store& store() override { return store_; }
+  int Subscribe(std::function<void(const News&)> listener) override {
+    return board_.Subscribe(std::move(listener));
+  }
+  void Unsubscribe(int subscription) override {
+    board_.Unsubscribe(subscription);
+  }
+  void Report(std::string topic, Status why) override;
+  void Leave(Deadline deadline) override;
+
+ private:
+  enum class Phase { kJoining, kRunning, kFailed };
+
+  // Somebody who connected, until the object dies or it is reaped.
+  struct Guest {
+    std::unique_ptr<Link> link;
+    int said_rank = 0;
+    std::optional<JoinRequest> joined;
+    bool left = false;
+    bool ended = false;
+  };
+
+  Result<std::unique_ptr<Listener>> BindOne(const channel::Address& address,
+                                            bool is_guess, Deadline deadline);
+  channel::MeetOptions MeetingOptions() const;
+  void AcceptGuests();
+  void TakeIn(channel::Connection connection);
+  void OnMessage(uint64_t id, std::string_view message);
+  void OnEnd(uint64_t id, const Status& why);
+  Status OnJoin(uint64_t id, std::string_view rest);
+  Status CheckGuestLocked(const Guest& guest, const JoinRequest& request)
+      REQUIRES(mutex_);
+  Status OnReport(uint64_t id, std::string_view rest);
+  void OnLeave(uint64_t id);
+  void SendTo(uint64_t id, std::string message);
+  void AskSelf(const std::string& message);
+
+  Guest* FindLocked(uint64_t id) REQUIRES(mutex_);
+  // By rank, those who joined and are still connected.
+  std::map<int, Guest*> MembersLocked() REQUIRES(mutex_);
+  std::string MissingLocked() REQUIRES(mutex_);
+  void SendToAllLocked(const std::string& message, int but_rank)
+      REQUIRES(mutex_);
+  void RefuseAll(const Status& why);
+
+  const JoinOptions options_;
+  const JoinRequest self_;
+  const std::string job_id_;
+  std::string host_ = "127.0.0.1";  // set before Join returns
+
+  InProcessStore values_;
+  StoreService service_;
+  NewsBoard board_;
+
+  base::Mutex mutex_;
+  base::CondVar changed_;
+  Phase phase_ GUARDED_BY(mutex_) = Phase::kJoining;
+  Status failure_ GUARDED_BY(mutex_);
+  uint64_t next_guest_ GUARDED_BY(mutex_) = kSelf + 1;
+  std::map<uint64_t, std::unique_ptr<Guest>> guests_ GUARDED_BY(mutex_);
+  std::set<int> gone_ GUARDED_BY(mutex_);  // died or left, once running
+  std::string reached_at_ GUARDED_BY(mutex_);
+  std::string last_refusal_ GUARDED_BY(mutex_);
+
+  static constexpr uint64_t kSelf = 1;  // this process as a caller of the store
+  RemoteStore store_;
+  std::unique_ptr<Listener> listener_;
+  std::thread acceptor_;
+};
+
+channel::MeetOptions HostMembership::MeetingOptions() const {
+  channel::MeetOptions options;
+  options.self = {channel::ProcessKind::kWorker, 0};
+  options.secret = options_.secret;
+  // Small: what goes through it is.
+  options.shared_memory.ring_byte_size = 64 << 10;
+  return options;
+}
+
+Result<std::unique_ptr<Listener>> HostMembership::BindOne(
+    const channel::Address& address, bool is_guess, Deadline deadline) {
+  ASSIGN_OR_RETURN(const channel::Address at, BindAddress(address));
+  const Deadline end = Earlier(deadline, Deadline::After(kBindPatience));
+  base::Interrupt nobody;
+  while (true) {
+    Result<std::unique_ptr<Listener>> listener =
+        Listener::Bind(at, MeetingOptions());
+    if (listener.ok() || is_guess || end.expired() ||
+        listener.status().error_number() != EADDRINUSE) {
+      return listener;
+    }
+    if (options_.interrupt) RETURN_IF_ERROR(options_.interrupt());
+    RETURN_IF_ERROR(nobody.SleepUntil(
+        Earlier(end, Deadline::After(base::kInterruptInterval))));
+  }
+}
+
+Status HostMembership::Open(const MeetingPlace& place, int listen_fd,
+                            Deadline deadline) {
+  if (listen_fd >= 0) {
+    ASSIGN_OR_RETURN(listener_, Listener::Adopt(listen_fd, MeetingOptions()));
+  } else {
+    Status failure = InvalidArgument("there is no address to listen at");
+    for (const channel::Address& address : place.addresses) {
+      Result<std::unique_ptr<Listener>> listener =
+          BindOne(address, place.addresses.size() > 1, deadline);
+      if (listener.ok()) {
+        listener_ = std::move(*listener);
+        break;
+      }
+      failure = listener.status();
+      if (failure.error_number() != EADDRINUSE) break;
+    }
+    if (listener_ == nullptr) {
+      return failure.WithContext(self_.Name());
+    }
+  }
+  const std::string& bound = listener_->address().host;
+  if (!bound.empty() && bound != "0.0.0.0" && bound != "::") host_ = bound;
+  acceptor_ = std::thread([this] { AcceptGuests(); });
+  return OkStatus();
+}
+
+void HostMembership::AcceptGuests() {
+  base::Interrupt nobody;
+  while (true) {
+    // Guests whose link has ended before they joined, or for good.
+    std::vector<std::unique_ptr<Guest>> done;
+    Result<channel::Connection> connection =
+        listener_->Accept(Deadline::Infinite());
+    {
+      MutexLock lock(mutex_);
+      for (auto at = guests_.begin(); at != guests_.end();) {
+        if (at->second->ended) {
+          done.push_back(std::move(at->second));
+          at = guests_.erase(at);
+        } else {
+          ++at;
+        }
+      }
+    }
+    done.clear();
+    if (connection.ok()) {
+      TakeIn(std::move(*connection));
+    } else if (connection.status().code() == StatusCode::kUnavailable) {
+      FLEET_LOG(WARNING) << connection.status().message();
+      (void)nobody.SleepUntil(Deadline::After(base::kInterruptInterval));
+    } else {
+      return;
+    }
+  }
+}
+
+void HostMembership::TakeIn(channel::Connection connection) {
+  auto guest = std::make_unique<Guest>();
+  guest->said_rank = connection.peer.rank;
+  // The link's callbacks wait for this lock, so they find the guest.
+  MutexLock lock(mutex_);
+  const uint64_t id = next_guest_++;
+  if (reached_at_.empty() || reached_at_.starts_with("127.") ||
+      reached_at_ == "::1") {
+    reached_at_ = connection.own_host;
+  }
+  guest->link = std::make_unique<Link>(
+      std::move(connection.channel),
+      LinkOptions{options_.heartbeat_interval, options_.heartbeat_patience},
+      LinkCallbacks{
+          [this, id](std::string_view message) { OnMessage(id, message); },
+          [this, id](const Status& why) { OnEnd(id, why); }});
+  guests_.emplace(id, std::move(guest));
+}
+
+HostMembership::Guest* HostMembership::FindLocked(uint64_t id) {
+  const auto found = guests_.find(id);
+  return found == guests_.end() ? nullptr : found->second.get();
+}
+
+std::map<int, HostMembership::Guest*> HostMembership::MembersLocked() {
+  std::map<int, Guest*> members;
+  for (const auto& [id, guest] : guests_) {
+    if (guest->joined && !guest->ended) {
+      members[guest->joined->rank] = guest.get();
+    }
+  }
+  return members;
+}
+
+std::string HostMembership::MissingLocked() {
+  const std::map<int, Guest*> members = MembersLocked();
+  std::ostringstream out;
+  size_t count = 0;
+  for (int rank = 1; rank < size(); ++rank) {
+    if (members.contains(rank)) continue;
+    if (count < kMaxNamed) out << (count == 0 ? "rank " : ", ") << rank;
+    ++count;
+  }
+  if (count > kMaxNamed) out << " and " << count - kMaxNamed << " more";
+  out << " of " << size();
+  return out.str();
+}
+
+void HostMembership::SendToAllLocked(const std::string& message, int but_rank) {
+  for (const auto& [rank, guest] : MembersLocked()) {
+    if (rank != but_rank) guest->link->Send(message);
+  }
+}
+
+void HostMembership::SendTo(uint64_t id, std::string message) {
+  MutexLock lock(mutex_);
+  Guest* guest = FindLocked(id);
+  if (guest != nullptr) guest->link->Send(std::move(message));
+}
+
+void HostMembership::AskSelf(const std::string& message) {
+  const Status handled =
+      service_.Handle(kSelf, message, [this](const std::string& reply) {
+        FLEET_CHECK(store_.OnReply(reply).ok());
+      });
+  FLEET_CHECK(handled.ok(), handled);
+}
+
+void HostMembership::OnMessage(uint64_t id, std::string_view message) {
+  const auto kind = static_cast<MessageKind>(message.front());
+  const std::string_view rest = message.substr(1);
+  Status handled;
+  if (kind == MessageKind::kJoin) {
+    handled = OnJoin(id, rest);
+  } else {
+    {
+      MutexLock lock(mutex_);
+      const Guest* guest = FindLocked(id);
+      if (guest == nullptr) return;
+      if (phase_ != Phase::kRunning || !guest->joined) {
+        handled = FailedPrecondition("it has not joined");
+      }
+    }
+    if (!handled.ok()) {
+    } else if (kind == MessageKind::kRequest) {
+      handled = service_.Handle(id, rest, [this, id](std::string reply) {
+        MessageWriter out;
+        out.Raw(reply);
+        SendTo(id, MakeMessage(MessageKind::kReply, std::move(out)));
+      });
+    } else if (kind == MessageKind::kReport) {
+      handled = OnReport(id, rest);
+    } else if (kind == MessageKind::kLeave) {
+      OnLeave(id);
+    } else {
+      handled = DataLoss("a message of kind ", int{message.front()});
+    }
+  }
+  if (handled.ok()) return;
+  MutexLock lock(mutex_);
+  Guest* guest = FindLocked(id);
+  if (guest == nullptr) return;
+  FLEET_LOG(WARNING) << "rank 0: closed the connection to "
+                     << guest->link->peer() << ": " << handled.message();
+  guest->link->Close(handled);
+}
+
+Status HostMembership::CheckGuestLocked(const Guest& guest,
+                                        const JoinRequest& request) {
+  RETURN_IF_ERROR(failure_);
+  RETURN_IF_ERROR(CheckSameView(self_, request));
+  if (request.rank < 1 || request.rank >= size() ||
+      request.rank != guest.said_rank) {
+    return FailedPrecondition(request.Name(), " is no worker of a job of ",
+                              size());
+  }
+  const std::map<int, Guest*> members = MembersLocked();
+  if (const auto found = members.find(request.rank); found != members.end()) {
+    return FailedPrecondition(request.Name(), " is not the only rank ",
+                              request.rank, ": ", found->second->joined->Name(),
+                              " came before");
+  }
+  if (phase_ == Phase::kRunning) {
+    return FailedPrecondition(request.Name(),
+                              " came when the job was already running");
+  }
+  return OkStatus();
+}
+
+Status HostMembership::OnJoin(uint64_t id, std::string_view rest) {
+  ASSIGN_OR_RETURN(JoinRequest request, DecodeJoinRequest(rest));
+  MutexLock lock(mutex_);
+  Guest* guest = FindLocked(id);
+  if (guest == nullptr || guest->joined) return OkStatus();
+  const bool elsewhere = request.meeting_name != self_.meeting_name;
+  Status why = elsewhere ? FailedPrecondition("another job is at this address")
+                         : CheckGuestLocked(*guest, request);
+  if (why.ok()) {
+    guest->joined = std::move(request);
+    MessageWriter progress;
+    progress.Text(self_.Name()).Text(MissingLocked());
+    guest->link->Send(MakeMessage(MessageKind::kProgress, std::move(progress)));
+    changed_.NotifyAll();
+    return OkStatus();
+  }
+  MessageWriter out;
+  out.U8(elsewhere).Failure(why);
+  guest->link->Send(MakeMessage(MessageKind::kRefused, std::move(out)));
+  if (elsewhere) return OkStatus();
+  FLEET_LOG(WARNING) << "rank 0: refused " << why.message();
+  last_refusal_ = why.message();
+  // Two ideas of the job cannot both be right, and rank 0 has no better one.
+  const bool is_fatal = phase_ == Phase::kJoining && failure_.ok() &&
+                        !CheckSameView(self_, request).ok();
+  if (is_fatal) failure_ = why;
+  changed_.NotifyAll();
+  return OkStatus();
+}
+
+Status HostMembership::OnReport(uint64_t id, std::string_view rest) {
+  MessageReader reader(rest);
+  News news;
+  news.kind = News::Kind::kFailed;
+  news.topic = reader.Text();
+  news.why = reader.Failure();
+  RETURN_IF_ERROR(reader.Finish());
+  MutexLock lock(mutex_);
+  const Guest* guest = FindLocked(id);
+  if (guest == nullptr) return OkStatus();
+  news.rank = guest->joined->rank;
+  news.why = news.why.WithContext(guest->joined->Name());
+  SendToAllLocked(Encode(news), news.rank);
+  board_.Publish(std::move(news));
+  return OkStatus();
+}
+
+void HostMembership::OnLeave(uint64_t id) {
+  MutexLock lock(mutex_);
+  Guest* guest = FindLocked(id);
+  if (guest == nullptr || guest->left) return;
+  guest->left = true;
+  guest->link->Send(MakeMessage(MessageKind::kGoodbye));
+  News news;
+  news.kind = News::Kind::kLeft;
+  news.rank = guest->joined->rank;
+  news.why = Unavailable(guest->joined->Name(), " has left the job");
+  SendToAllLocked(Encode(news), news.rank);
+  board_.Publish(std::move(news));
+  gone_.insert(guest->joined->rank);
+  changed_.NotifyAll();
+}
+
+void HostMembership::OnEnd(uint64_t id, const Status& why) {
+  Status death;
+  {
+    MutexLock lock(mutex_);
+    Guest* guest = FindLocked(id);
+    if (guest == nullptr) return;
+    if (guest->joined && phase_ == Phase::kJoining) {
+      FLEET_LOG(WARNING) << DescribeDeath(guest->joined->Name(), why).message()
+                         << "; the job waits for rank " << guest->joined->rank
+                         << " again";
+    } else if (guest->joined && phase_ == Phase::kRunning && !guest->left) {
+      News news;
+      news.kind = News::Kind::kDied;
+      news.rank = guest->joined->rank;
+      news.why = DescribeDeath(guest->joined->Name(), why);
+      death = news.why;
+      // To the dead too, who may only have been stopped.
+      SendToAllLocked(Encode(news), -1);
+      board_.Publish(std::move(news));
+      gone_.insert(guest->joined->rank);
+    }
+    guest->ended = true;
+    changed_.NotifyAll();
+  }
+  if (!death.ok()) values_.EndWaits(death);
+  values_.ExpireCaller(id);
+}
+
+Status HostMembership::WaitForAll(Deadline deadline) {
+  Patience patience(options_.interrupt);
+  Deadline tell = Deadline::After(kTellInterval);
+  Status outcome;
+  while (true) {
+    std::string missing;
+    {
+      MutexLock lock(mutex_);
+      outcome = failure_;
+      if (outcome.ok() &&
+          MembersLocked().size() + 1 == static_cast<size_t>(size())) {
+        phase_ = Phase::kRunning;
+        MessageWriter welcome;
+        welcome.Text(job_id_);
+        SendToAllLocked(MakeMessage(MessageKind::kWelcome, std::move(welcome)),
+                        -1);
+        if (host_ == "127.0.0.1" && !reached_at_.empty()) host_ = reached_at_;
+        return OkStatus();
+      }
+      missing = MissingLocked();
+      if (outcome.ok() && deadline.expired()) {
+        outcome = DeadlineExceeded(
+            self_.Name(), " at ", listener_->address().ToString(), " waited ",
+            patience.waited(), " for ", missing,
+            last_refusal_.empty() ? "" : "; refused: ", last_refusal_);
+      }
+      if (!outcome.ok()) break;
+      if (tell.expired()) {
+        tell = Deadline::After(kTellInterval);
+        MessageWriter progress;
+        progress.Text(self_.Name()).Text(missing);
+        SendToAllLocked(
+            MakeMessage(MessageKind::kProgress, std::move(progress)), -1);
+      }
+      const Deadline slice = Deadline::After(base::kInterruptInterval);
+      changed_.WaitUntil(mutex_, Earlier(deadline, slice));
+    }
+    outcome = patience.Check([&] { return "waiting for " + missing; });
+    if (!outcome.ok()) break;
+  }
+  RefuseAll(outcome);
+  return outcome;
+}
+
+void HostMembership::RefuseAll(const Status& why) {
+  std::vector<Link*> links;
+  {
+    MutexLock lock(mutex_);
+    phase_ = Phase::kFailed;
+    failure_ = why;
+    MessageWriter out;
+    out.U8(0).Failure(why);
+    SendToAllLocked(MakeMessage(MessageKind::kRefused, std::move(out)), -1);
+  }
+  // No new guest is taken in from here on, so that the links stay.
+  listener_->Abort(why);
+  acceptor_.join();
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, guest] : guests_) links.push_back(guest->link.get());
+  }
+  const Deadline last_words = Deadline::After(kLastWords);
+  for (Link* link : links) (void)link->Flush(last_words);
+}
+
+void HostMembership::Report(std::string topic, Status why) {
+  News news;
+  news.kind = News::Kind::kFailed;
+  news.rank = 0;
+  news.topic = std::move(topic);
+  news.why = why.WithContext(self_.Name());
+  MutexLock lock(mutex_);
+  SendToAllLocked(Encode(news), 0);
+}
+
+void HostMembership::Leave(Deadline deadline) {
+  News news;
+  news.kind = News::Kind::kLeft;
+  news.rank = 0;
+  news.why = Unavailable(self_.Name(), " has left the job");
+  MutexLock lock(mutex_);
+  SendToAllLocked(Encode(news), 0);
+  while (gone_.size() + 1 < static_cast<size_t>(size())) {
+    if (!changed_.WaitUntil(mutex_, deadline)) break;
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Membership>> JoinAsHost(const Role& role,
+                                               JoinOptions options,
+                                               Deadline deadline) {
+  channel::Fd listen_fd(std::exchange(options.listen_fd, -1));
+  MeetingPlace place;
+  if (role.worker_num > 1) {
+    ASSIGN_OR_RETURN(place, FindMeetingPlace(role));
+  }
+  auto host = std::make_unique<HostMembership>(role, place, std::move(options));
+  if (role.worker_num > 1) {
+    RETURN_IF_ERROR(host->Open(place, listen_fd.Release(), deadline));
+  }
+  RETURN_IF_ERROR(host->WaitForAll(deadline));
+  return host;
+}
+
+}  // namespace fleet::cluster

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "fleet/cluster/launch_job.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <fcntl.h>
+#include <iomanip>
+#include <poll.h>
+#include <sstream>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fleet/cluster/launch_text.h"
+
+namespace fleet::cluster {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How late a line of the log may be on the screen.
+constexpr milliseconds kScreenInterval{50};
+
+void WriteError(const std::string& text) { WriteText(STDERR_FILENO, text); }
+
+std::string HostName() {
+  char name[256] = "";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+}  // namespace
+
+LocalJob::LocalJob(const LaunchPlan& plan, const GuardedJob& guard,
+                   JobOptions options)
+    : plan_(plan),
+      guard_(guard),
+      options_(std::move(options)),
+      begin_(std::chrono::steady_clock::now()) {}
+
+Status LocalJob::Start(const Command& command, const Environment& env,
+                       ReservedPorts ports) {
+  for (size_t i = 0; i < plan_.processes.size(); ++i) {
+    const ProcessPlan& process = plan_.processes[i];
+    const std::string path = options_.log_dir + "/" + LogNameOf(process);
+    const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC |
+                      (options_.append_to_logs ? 0 : O_TRUNC);
+    const channel::Fd log(open(path.c_str(), flags, 0666));
+    if (!log.valid()) return ErrnoStatus(errno, path);
+    const off_t begin = lseek(log.get(), 0, SEEK_END);
+    ASSIGN_OR_RETURN(
+        pid_t pid,
+        StartProcess(command, ProcessEnvironment(plan_, process, env),
+                     log.get(), ports.listeners[i].get()));
+    running_.push_back({&process, path, begin, pid});
+    if (process.kind == RoleKind::kWorker && process.local_index == 0) {
+      screen_.emplace(path, begin, STDOUT_FILENO);
+    }
+  }
+  return OkStatus();
+}
+
+JobEnd LocalJob::Wait() {
+  while (!AllEnded(/*workers_only=*/false)) {
+    pollfd events[] = {{guard_.signals, POLLIN, 0},
+                       {guard_.front_gone, POLLIN, 0}};
+    poll(events, 2, PollPatience());
+    if (events[1].revents != 0) {
+      // kill -9 of fleetrun: there is nobody to tell.
+      EndDescendants();
+      _exit(128 + SIGKILL);
+    }
+    if (events[0].revents != 0) HandleSignals();
+    CheckDeadline();
+    if (screen_) screen_->Copy();
+  }
+  // What they left running, whatever its depth.
+  EndDescendants();
+  if (screen_) screen_->Copy();
+  if (plan_.num_local(RoleKind::kServer) > 0 && end_.exit_code == 0) {
+    WriteError("all parameter server are killed\n");
+  }
+  return end_;
+}
+
+void LocalJob::HandleSignals() {
+  signalfd_siginfo info;
+  if (read(guard_.signals, &info, sizeof(info)) != sizeof(info)) return;
+  const int signal = static_cast<int>(info.ssi_signo);
+  if (signal == SIGCHLD) return Reap();
+  if (end_.was_told) {
+    // Told twice: somebody is in a hurry.
+    phase_deadline_ = base::Deadline::After(milliseconds(0));
+    return;
+  }
+  WriteError(base::Concat("fleetrun: ", "SIG", sigabbrev_np(signal),
+                          ": ending ", running_.size(), " processes\n"));
+  end_.was_told = true;
+  if (end_.exit_code == 0) end_.exit_code = 128 + signal;
+  End(signal);
+}
+
+void LocalJob::Reap() {
+  std::vector<const Running*> failed;
+  int wait_status = 0;
+  pid_t pid;
+  while ((pid = waitpid(-1, &wait_status, WNOHANG)) > 0) {
+    const auto found =
+        std::find_if(running_.begin(), running_.end(),
+                     [pid](const Running& r) { return r.pid == pid; });
+    if (found == running_.end()) continue;  // an orphan of a rank
+    found->ended = true;
+    found->wait_status = wait_status;
+    if (wait_status != 0 && phase_ != Phase::kEnding) {
+      failed.push_back(&*found);
+    }
+  }
+  if (!failed.empty()) return Fail(std::move(failed));
+  if (phase_ == Phase::kRunning && plan_.mode == LaunchMode::kServers &&
+      AllEnded(/*workers_only=*/true) &&
+      plan_.num_local(RoleKind::kServer) > 0 &&
+      plan_.num_local(RoleKind::kWorker) > 0) {
+    WriteError(plan_.heter_workers.empty()
+                   ? "all workers exit, going to finish parameter server\n"
+                   : "all workers exit, going to finish parameter server and "
+                     "heter_worker.\n");
+    phase_ = Phase::kServersEnding;
+    phase_deadline_ = base::Deadline::After(options_.server_grace);
+  }
+}
+
+void LocalJob::Fail(std::vector<const Running*> failed) {
+  // Of several that ended at once, the one that a signal ended did not end
+  // because of another.
+  std::stable_partition(failed.begin(), failed.end(), [](const Running* r) {
+    return WIFSIGNALED(r->wait_status);
+  });
+  if (screen_) screen_->Copy();
+  std::string text;
+  for (const Running* r : failed) text += Report(*r);
+  const Running& first = *failed.front();
+  text += LogLine(
+      "ERROR", __FILE__, __LINE__,
+      base::Concat("ABORT!!! Out of all ", plan_.workers.size(),
+                   " trainers, the ",
+                   first.plan->kind == RoleKind::kServer ? "server" : "trainer",
+                   " process with rank=[", first.plan->index,
+                   "] was aborted. Please check its log."));
+  WriteError(text);
+  end_.exit_code = ExitCode(first.wait_status);
+  End(SIGTERM);
+}
+
+std::string LocalJob::Report(const Running& failed) const {
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_)
+          .count();
+  std::ostringstream out;
+  out << "fleetrun: " << NameOf(plan_, *failed.plan) << " at "
+      << plan_.endpoint_of(*failed.plan) << " (host " << HostName()
+      << ", process " << failed.pid
+      << ") failed: " << DescribeExit(failed.wait_status) << " after "
+      << std::fixed << std::setprecision(1) << seconds << " s. Its log, "
+      << failed.log_path;
+  const std::vector<std::string> lines =
+      LastLines(ReadEnd(failed.log_path, failed.log_begin));
+  if (lines.empty()) {
+    out << ", is empty.\n";
+    return out.str();
+  }
+  out << ", ends with:\n";
+  for (const std::string& line : lines) out << "  | " << line << "\n";
+  return out.str();
+}
+
+void LocalJob::End(int signal) {
+  phase_ = Phase::kEnding;
+  phase_deadline_ = base::Deadline::After(options_.grace);
+  for (const Running& process : running_) {
+    if (!process.ended) kill(-process.pid, signal);
+  }
+}
+
+void LocalJob::CheckDeadline() {
+  if (!phase_deadline_.expired()) return;
+  if (phase_ == Phase::kServersEnding) return End(SIGTERM);
+  for (const Running& process : running_) {
+    if (!process.ended) kill(-process.pid, SIGKILL);
+  }
+  phase_deadline_ = base::Deadline::Infinite();
+}
+
+bool LocalJob::AllEnded(bool workers_only) const {
+  return std::all_of(running_.begin(), running_.end(), [&](const Running& r) {
+    return r.ended || (workers_only && r.plan->kind == RoleKind::kServer);
+  });
+}
+
+int LocalJob::PollPatience() const {
+  const int patience = channel::PollTimeout(phase_deadline_);
+  const int interval = static_cast<int>(kScreenInterval.count());
+  return patience < 0 ? interval : std::min(patience, interval);
+}
+
+}  // namespace fleet::cluster

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The processes of one host from start to end.
+
+#ifndef FLEET_CLUSTER_LAUNCH_JOB_H_
+#define FLEET_CLUSTER_LAUNCH_JOB_H_
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "fleet/base/deadline.h"
+#include "fleet/base/status.h"
+#include "fleet/cluster/environment.h"
+#include "fleet/cluster/launch_guard.h"
+#include "fleet/cluster/launch_plan.h"
+#include "fleet/cluster/launch_ports.h"
+#include "fleet/cluster/launch_process.h"
+#include "fleet/cluster/launch_screen.h"
+
+namespace fleet::cluster {
+
+struct JobOptions {
+  std::string log_dir;
+  bool append_to_logs = false;
+  std::chrono::milliseconds grace;         // between SIGTERM and SIGKILL
+  std::chrono::milliseconds server_grace;  // for servers after the last worker
+};
+
+// How a job ended on this host.
+struct JobEnd {
+  int exit_code = 0;
+  // Somebody wanted it to end; it is not to be started again.
+  bool was_told = false;
+};
+
+// Used by one thread, inside RunGuarded.
+class LocalJob final {
+ public:
+  // `plan` and `guard` outlive the job.
+  LocalJob(const LaunchPlan& plan, const GuardedJob& guard, JobOptions options);
+
+  // Starts the processes, each with its own of `ports`, which are closed here
+  // afterwards. When one cannot be started, the others are ended.
+  Status Start(const Command& command, const Environment& env,
+               ReservedPorts ports);
+
+  // Waits until all have ended, by themselves or because one failed or a signal
+  // came. Copies the first worker's log to stdout, and tells failures and the
+  // end of servers on stderr.
+  JobEnd Wait();
+
+ private:
+  struct Running {
+    const ProcessPlan* plan;
+    std::string log_path;
+    off_t log_begin;
+    pid_t pid;
+    bool ended = false;
+    int wait_status = 0;
+  };
+  enum class Phase {
+    kRunning,
+    kServersEnding,  // all workers have ended well; servers may take their time
+    kEnding,         // all have been told to end
+  };
+
+  void HandleSignals();
+  // Notes who ended, and acts on it.
+  void Reap();
+  void Fail(std::vector<const Running*> failed);
+  std::string Report(const Running& failed) const;
+  // Sends `signal` to those that run, and sets the time of SIGKILL.
+  void End(int signal);
+  void CheckDeadline();
+  bool AllEnded(bool workers_only) const;
+  int PollPatience() const;
+
+  const LaunchPlan& plan_;
+  const GuardedJob& guard_;
+  const JobOptions options_;
+  const std::chrono::steady_clock::time_point begin_;
+  std::vector<Running> running_;
+  std::optional<LogOnScreen> screen_;
+  Phase phase_ = Phase::kRunning;
+  base::Deadline phase_deadline_ = base::Deadline::Infinite();
+  JobEnd end_;
+};
+
+}  // namespace fleet::cluster
+
+#endif  // FLEET_CLUSTER_LAUNCH_JOB_H_

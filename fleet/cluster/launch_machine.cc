@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "fleet/cluster/launch_machine.h"
+
+#include <algorithm>
+#include <sched.h>
+#include <string_view>
+#include <system_error>
+#include <unistd.h>
+
+#include "fleet/channel/socket.h"
+
+namespace fleet::cluster {
+namespace {
+
+int CountDeviceFiles(const std::filesystem::path& root) {
+  int count = 0;
+  std::error_code error;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(root / "dev", error)) {
+    std::string name = entry.path().filename();
+    if (!name.starts_with("nvidia") || name.size() == 6) continue;
+    name.erase(0, 6);
+    count += std::all_of(name.begin(), name.end(),
+                         [](char c) { return c >= '0' && c <= '9'; });
+  }
+  return count;
+}
+
+// CUDA stops at the first entry that names no device.
+int CountVisible(std::string_view list, int present) {
+  int count = 0;
+  while (!list.empty()) {
+    const size_t comma = list.find(',');
+    const std::string_view item = list.substr(0, comma);
+    if (item.empty() || item.front() == '-' || item == "NoDevFiles") break;
+    ++count;
+    list.remove_prefix(comma == list.npos ? list.size() : comma + 1);
+  }
+  return std::min(count, present);
+}
+
+}  // namespace
+
+int CountGpus(const Environment& env, const std::filesystem::path& root) {
+  const int present = CountDeviceFiles(root);
+  const auto visible = Find(env, "CUDA_VISIBLE_DEVICES");
+  return visible ? CountVisible(*visible, present) : present;
+}
+
+bool IsOwnAddress(const std::string& host) {
+  const auto addresses = channel::Resolve({.host = host});
+  if (!addresses.ok()) return false;
+  for (const channel::SocketAddress& address : *addresses) {
+    const channel::Fd fd(
+        socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (fd.valid() && bind(fd.get(), address.get(), address.byte_size) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+Machine ThisMachine(const Environment& env) {
+  cpu_set_t cores;
+  const bool known = sched_getaffinity(0, sizeof(cores), &cores) == 0;
+  return {.num_gpus = CountGpus(env),
+          .num_cores = known ? CPU_COUNT(&cores)
+                             : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)),
+          .is_own_address = IsOwnAddress};
+}
+
+}  // namespace fleet::cluster

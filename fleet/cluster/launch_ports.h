@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The places where the processes of this host will listen, taken before they
+// start. A process inherits its listening socket, so nobody can take the port
+// in between, and who connects early waits in the socket's queue.
+
+#ifndef FLEET_CLUSTER_LAUNCH_PORTS_H_
+#define FLEET_CLUSTER_LAUNCH_PORTS_H_
+
+#include <vector>
+
+#include "fleet/base/status.h"
+#include "fleet/channel/socket.h"
+#include "fleet/cluster/launch_plan.h"
+
+namespace fleet::cluster {
+
+struct ReservedPorts {
+  // By process of the plan; each listens.
+  std::vector<channel::Fd> listeners;
+  // Keeps torch_master's port from being given to somebody who asks for any,
+  // while one who asks for it by number and SO_REUSEADDR, as torch does, gets
+  // it.
+  channel::Fd torch_master;
+};
+
+// Binds the endpoints of the plan's own processes, and writes the ports chosen
+// for those with port 0 into `plan`. Unavailable says which port is taken and
+// which process it was for.
+Result<ReservedPorts> ReservePorts(LaunchPlan& plan);
+
+}  // namespace fleet::cluster
+
+#endif  // FLEET_CLUSTER_LAUNCH_PORTS_H_

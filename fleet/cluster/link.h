@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A connection that is kept from the start of a job to its end: messages both
+// ways, heartbeats beside them, and one notice when it is over. Its two threads
+// run no code of others but the two callbacks, so a process whose main thread
+// is busy for minutes still beats.
+
+#ifndef FLEET_CLUSTER_LINK_H_
+#define FLEET_CLUSTER_LINK_H_
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "fleet/base/deadline.h"
+#include "fleet/base/mutex.h"
+#include "fleet/base/status.h"
+#include "fleet/channel/channel.h"
+
+namespace fleet::cluster {
+
+struct LinkOptions {
+  std::chrono::milliseconds heartbeat_interval = std::chrono::seconds(1);
+  std::chrono::milliseconds heartbeat_patience = std::chrono::seconds(10);
+};
+
+// Both callbacks run on a thread of the link, one at a time, and must not wait
+// for long: meanwhile nothing is received.
+struct LinkCallbacks {
+  std::function<void(std::string_view)> on_message;
+  // The last call. DeadlineExceeded: the peer gave no sign of life for the
+  // patience. Unavailable: it closed or died. What Close was given, after that.
+  // What is sent here still goes out, if the peer takes it at once.
+  std::function<void(const Status&)> on_end;
+};
+
+// All functions are thread-safe.
+class Link final {
+ public:
+  Link(std::unique_ptr<channel::Channel> channel, LinkOptions options,
+       LinkCallbacks callbacks);
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+  // Closes. Not from a callback.
+  ~Link();
+
+  const std::string& peer() const { return channel_->peer(); }
+
+  // Hands the message over and returns; never waits. It is dropped when the
+  // link has ended.
+  void Send(std::string message);
+
+  // Waits until all that was handed over is on its way; false when that was
+  // not so by `deadline`, or when the link ended first.
+  bool Flush(base::Deadline deadline);
+
+  // Ends it, with `why`, which is not ok. What was not sent is dropped.
+  void Close(Status why);
+
+ private:
+  void Write();
+  void Read();
+
+  const std::unique_ptr<channel::Channel> channel_;
+  const LinkOptions options_;
+  const LinkCallbacks callbacks_;
+
+  base::Mutex mutex_;
+  base::CondVar changed_;
+  std::deque<std::string> outbox_ GUARDED_BY(mutex_);
+  bool sending_ GUARDED_BY(mutex_) = false;
+  bool ended_ GUARDED_BY(mutex_) = false;
+
+  std::thread writer_;
+  std::thread reader_;
+};
+
+}  // namespace fleet::cluster
+
+#endif  // FLEET_CLUSTER_LINK_H_

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "fleet/cluster/meeting_place.h"
+
+#include <arpa/inet.h>
+#include <cstdint>
+#include <cstdio>
+#include <string_view>
+
+namespace fleet::cluster {
+namespace {
+
+using channel::Address;
+
+// Enough that one is free on any host, few enough to try all in a moment.
+constexpr int kNumGuesses = 8;
+// Above what services use and below what the kernel gives to clients.
+constexpr uint64_t kFirstPort = 10240;
+constexpr uint64_t kNumPorts = 32768 - kFirstPort;
+// An abstract name has room for 106 bytes.
+constexpr size_t kMaxLocalName = 90;
+
+// FNV-1a, with its last bits mixed: all ranks must come to the same number,
+// whatever library they were built with.
+uint64_t Hash(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (char c : text) {
+    hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  }
+  return (hash ^ hash >> 31) * 0x9e3779b97f4a7c15 >> 16;
+}
+
+Address ToChannelAddress(const Endpoint& endpoint) {
+  Address address;
+  address.host = endpoint.host;
+  address.port = endpoint.port;
+  return address;
+}
+
+void AddGuesses(const std::string& host, MeetingPlace& place) {
+  for (int i = 0; i < kNumGuesses; ++i) {
+    Address address;
+    address.host = host;
+    address.port = static_cast<uint16_t>(
+        kFirstPort + Hash(base::Concat(place.name, "/", i)) % kNumPorts);
+    place.addresses.push_back(std::move(address));
+  }
+}
+
+Address LocalAddress(const std::string& name) {
+  Address address;
+  address.local_name = "fleet-" + name;
+  if (name.size() > kMaxLocalName) {
+    char digits[17];
+    std::snprintf(digits, sizeof(digits), "%016llx",
+                  static_cast<unsigned long long>(Hash(name)));
+    address.local_name = std::string("fleet-") + digits;
+  }
+  return address;
+}
+
+}  // namespace
+
+Result<MeetingPlace> FindMeetingPlace(const Role& role) {
+  MeetingPlace place;
+  if (role.master && role.source == RoleSource::kTorchrun) {
+    place.name = base::Concat(role.meeting_name, "-", *role.master);
+    if (!role.master_is_taken) {
+      place.addresses.push_back(ToChannelAddress(*role.master));
+    }
+    AddGuesses(role.master->host, place);
+  } else if (role.master) {
+    place.addresses.push_back(ToChannelAddress(*role.master));
+  } else if (!role.worker_endpoints.empty()) {
+    place.addresses.push_back(ToChannelAddress(role.worker_endpoints[0]));
+  } else if (!role.meeting_name.empty() && role.local_size == role.worker_num) {
+    place.addresses.push_back(LocalAddress(role.meeting_name));
+  } else if (!role.meeting_name.empty() && !role.node_names.empty()) {
+    place.name = role.meeting_name;
+    AddGuesses(role.node_names[0], place);
+  } else {
+    return InvalidArgument(
+        ToString(role),
+        ": nothing says where the workers meet; set MASTER_ADDR to the "
+        "address of worker 0's host and MASTER_PORT to a free port there, the "
+        "same for all workers");
+  }
+  return place;
+}
+
+Result<Address> BindAddress(const Address& address) {
+  in6_addr parsed;
+  if (address.is_local() || address.host == "localhost" ||
+      inet_pton(AF_INET, address.host.c_str(), &parsed) == 1 ||
+      inet_pton(AF_INET6, address.host.c_str(), &parsed) == 1) {
+    return address;
+  }
+  ASSIGN_OR_RETURN(const std::vector<channel::SocketAddress> resolved,
+                   Resolve(address));
+  Address all = address;
+  all.host = resolved.front().storage.ss_family == AF_INET6 ? "::" : "0.0.0.0";
+  return all;
+}
+
+}  // namespace fleet::cluster

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Where the workers of a job meet: the addresses at which rank 0 may listen.
+
+#ifndef FLEET_CLUSTER_MEETING_PLACE_H_
+#define FLEET_CLUSTER_MEETING_PLACE_H_
+
+#include <string>
+#include <vector>
+
+#include "fleet/base/status.h"
+#include "fleet/channel/socket.h"
+#include "fleet/cluster/role.h"
+
+namespace fleet::cluster {
+
+struct MeetingPlace {
+  // Rank 0 takes the first that is free, the others look through all of them.
+  std::vector<channel::Address> addresses;
+  // Not empty where `addresses` are guesses, and another job may be found at
+  // one of them: what tells the jobs apart.
+  std::string name;
+};
+
+// Of a role's workers. In this order:
+//
+//   the launcher says                            they meet at
+//   master, and that it is torchrun's            master if it is free, else one
+//                                                of eight ports of its host
+//                                                that the job's name gives
+//   master                                       master
+//   worker endpoints                             the first of them
+//   a name of the job, all workers on one host   "@fleet-NAME"
+//   a name of the job, and names of its hosts    one of eight ports of the
+//                                                first, that the name gives
+//
+// InvalidArgument when it says nothing of this. Pure and thread-safe.
+Result<MeetingPlace> FindMeetingPlace(const Role& role);
+
+// What rank 0 binds to for `address`: itself, or all addresses of the host when
+// it is a name, which may mean one thing here (127.0.1.1) and another one
+// elsewhere. Asks the name service.
+Result<channel::Address> BindAddress(const channel::Address& address);
+
+}  // namespace fleet::cluster
+
+#endif  // FLEET_CLUSTER_MEETING_PLACE_H_

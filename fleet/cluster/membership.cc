@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "fleet/cluster/membership.h"
+
+#include <algorithm>
+#include <unistd.h>
+#include <utility>
+
+#include "fleet/base/log.h"
+#include "fleet/channel/socket.h"
+#include "fleet/cluster/membership_protocol.h"
+
+namespace fleet::cluster {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr auto kProgressInterval = std::chrono::seconds(10);
+
+std::string ThisProcess() {
+  char host[256] = "";
+  (void)gethostname(host, sizeof(host) - 1);
+  return base::Concat("process ", getpid(), " on ", host);
+}
+
+}  // namespace
+
+std::string MakeMessage(MessageKind kind, MessageWriter rest) {
+  return MessageWriter().U8(static_cast<uint8_t>(kind)).Raw(rest.Take()).Take();
+}
+
+std::string JoinRequest::Name() const {
+  return base::Concat("rank ", rank, " (", process, ")");
+}
+
+JoinRequest MakeJoinRequest(const Role& role, const MeetingPlace& place) {
+  JoinRequest request;
+  request.rank = role.index;
+  request.process = ThisProcess();
+  request.meeting_name = place.name;
+  request.view.worker_num = static_cast<uint32_t>(role.worker_num);
+  for (const Endpoint& endpoint : role.worker_endpoints) {
+    request.view.worker_endpoints.push_back(ToString(endpoint));
+  }
+  return request;
+}
+
+std::string Encode(const JoinRequest& request) {
+  MessageWriter rest;
+  rest.U32(static_cast<uint32_t>(request.rank))
+      .Text(request.process)
+      .Text(request.meeting_name)
+      .U32(request.view.worker_num)
+      .Texts(request.view.worker_endpoints);
+  return MakeMessage(MessageKind::kJoin, std::move(rest));
+}
+
+Result<JoinRequest> DecodeJoinRequest(std::string_view rest) {
+  MessageReader reader(rest);
+  JoinRequest request;
+  request.rank = static_cast<int>(reader.U32());
+  request.process = reader.Text();
+  request.meeting_name = reader.Text();
+  request.view.worker_num = reader.U32();
+  request.view.worker_endpoints = reader.Texts();
+  RETURN_IF_ERROR(reader.Finish());
+  return request;
+}
+
+std::string Encode(const News& news) {
+  MessageWriter rest;
+  rest.U8(static_cast<uint8_t>(news.kind))
+      .U32(static_cast<uint32_t>(news.rank))
+      .Text(news.topic)
+      .Failure(news.why);
+  return MakeMessage(MessageKind::kNews, std::move(rest));
+}
+
+Result<News> DecodeNews(std::string_view rest) {
+  MessageReader reader(rest);
+  News news;
+  const uint8_t kind = reader.U8();
+  news.kind = static_cast<News::Kind>(kind);
+  news.rank = static_cast<int>(reader.U32());
+  news.topic = reader.Text();
+  news.why = reader.Failure();
+  RETURN_IF_ERROR(reader.Finish());
+  if (kind > static_cast<uint8_t>(News::Kind::kFailed)) {
+    return DataLoss("news of a kind ", int{kind});
+  }
+  return news;
+}
+
+Status CheckSameView(const JoinRequest& host, const JoinRequest& guest) {
+  const std::string who =
+      base::Concat(guest.Name(), " and ", host.Name(),
+                   " were told different things about their job: ");
+  if (guest.view.worker_num != host.view.worker_num) {
+    return FailedPrecondition(who, guest.view.worker_num, " workers for rank ",
+                              guest.rank, ", ", host.view.worker_num,
+                              " for rank ", host.rank);
+  }
+  const std::vector<std::string>& theirs = guest.view.worker_endpoints;
+  const std::vector<std::string>& ours = host.view.worker_endpoints;
+  if (theirs.size() != ours.size()) {
+    return FailedPrecondition(who, theirs.size(), " endpoints for rank ",
+                              guest.rank, ", ", ours.size(), " for rank ",
+                              host.rank);
+  }
+  const auto [at, other] =
+      std::mismatch(theirs.begin(), theirs.end(), ours.begin());
+  if (at == theirs.end()) return OkStatus();
+  return FailedPrecondition(who, "worker ", at - theirs.begin(), " is at ", *at,
+                            " for rank ", guest.rank, ", at ", *other,
+                            " for rank ", host.rank);
+}
+
+Status DescribeDeath(const std::string& name, const Status& end) {
+  if (end.code() == StatusCode::kDeadlineExceeded) {
+    return Unavailable(name, " is dead: ", end.message());
+  }
+  return Unavailable(name, " is dead: its connection closed");
+}
+
+Patience::Patience(base::InterruptCheck interrupt)
+    : interrupt_(std::move(interrupt)),
+      since_(steady_clock::now()),
+      next_(since_ + kProgressInterval) {}
+
+Status Patience::Check(const std::function<std::string()>& what) {
+  // Asked once it said stop, an interrupt may have forgotten.
+  if (interrupted_.ok() && interrupt_) interrupted_ = interrupt_();
+  RETURN_IF_ERROR(interrupted_);
+  if (steady_clock::now() >= next_) {
+    next_ += kProgressInterval;
+    FLEET_LOG(INFO) << what() << " (since " << waited() << ")";
+  }
+  return OkStatus();
+}
+
+std::string Patience::waited() const {
+  const auto time = std::chrono::duration_cast<std::chrono::seconds>(
+      steady_clock::now() - since_);
+  return base::Concat(time.count(), " s");
+}
+
+Result<std::unique_ptr<Membership>> Membership::Join(const Role& role,
+                                                     JoinOptions options,
+                                                     base::Deadline deadline) {
+  if (!role.is_worker()) {
+    const channel::Fd owned(options.listen_fd);
+    return InvalidArgument(ToString(role), " cannot join the workers");
+  }
+  if (role.index == 0) return JoinAsHost(role, std::move(options), deadline);
+  const channel::Fd owned(options.listen_fd);
+  return JoinAsGuest(role, std::move(options), deadline);
+}
+
+}  // namespace fleet::cluster

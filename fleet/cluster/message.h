@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// How the processes of a job write down what they tell each other: numbers
+// little-endian, texts as their size in four bytes and then their bytes. The
+// messages themselves are in docs/wire.md.
+
+#ifndef FLEET_CLUSTER_MESSAGE_H_
+#define FLEET_CLUSTER_MESSAGE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "fleet/base/status.h"
+
+namespace fleet::cluster {
+
+// No message is larger. The store is for short texts.
+inline constexpr uint64_t kMaxMessageByteSize = 64 << 20;
+
+class MessageWriter final {
+ public:
+  MessageWriter& U8(uint8_t value) { return Number(value, 1); }
+  MessageWriter& U32(uint32_t value) { return Number(value, 4); }
+  MessageWriter& U64(uint64_t value) { return Number(value, 8); }
+  MessageWriter& Text(std::string_view text);
+  MessageWriter& OptionalText(std::optional<std::string_view> text);
+  MessageWriter& Texts(const std::vector<std::string>& texts);
+  MessageWriter& Failure(const Status& status);  // may be ok
+  // As it is: what another writer wrote.
+  MessageWriter& Raw(std::string_view bytes) {
+    bytes_ += bytes;
+    return *this;
+  }
+
+  std::string Take() { return std::move(bytes_); }
+
+ private:
+  MessageWriter& Number(uint64_t value, int byte_size);
+
+  std::string bytes_;
+};
+
+// Reads in the order in which it was written. What is not there reads as zero
+// or empty, and Finish() says so: one check at the end is enough.
+class MessageReader final {
+ public:
+  explicit MessageReader(std::string_view bytes) : rest_(bytes) {}
+
+  uint8_t U8() { return static_cast<uint8_t>(Number(1)); }
+  uint32_t U32() { return static_cast<uint32_t>(Number(4)); }
+  uint64_t U64() { return Number(8); }
+  std::string Text();
+  std::optional<std::string> OptionalText();
+  std::vector<std::string> Texts();
+  Status Failure();
+  std::string_view rest() const { return rest_; }
+
+  // DataLoss when something was missing, or is left over.
+  Status Finish() const;
+
+ private:
+  uint64_t Number(size_t byte_size);
+
+  std::string_view rest_;
+  bool damaged_ = false;
+};
+
+}  // namespace fleet::cluster
+
+#endif  // FLEET_CLUSTER_MESSAGE_H_
