@@ -190,6 +190,7 @@ Status Communicator::Barrier(Deadline deadline) {
 Status Communicator::Send(ConstSpan data, int to, Deadline deadline) {
   RETURN_IF_ERROR(CheckRank("send to", to, size_));
   if (to == rank_) return InvalidArgument("send: rank ", to, " to itself");
+  WaitForStarted();
   if (broken()) return status();
   return End(DoSend(data, to, deadline));
 }
@@ -199,6 +200,7 @@ Status Communicator::Recv(Span data, int from, Deadline deadline) {
   if (from == rank_) {
     return InvalidArgument("receive: rank ", from, " from itself");
   }
+  WaitForStarted();
   if (broken()) return status();
   return End(DoRecv(data, from, deadline));
 }
@@ -272,7 +274,7 @@ Status Communicator::status() const {
   return why_;
 }
 
-Status Communicator::Begin(Call& call) {
+void Communicator::WaitForStarted() {
   if (started_.load(std::memory_order_acquire) != 0 &&
       std::this_thread::get_id() != thread_id_) {
     base::MutexLock lock(mutex_);
@@ -280,6 +282,10 @@ Status Communicator::Begin(Call& call) {
       idle_.WaitUntil(mutex_, Deadline::Infinite());
     }
   }
+}
+
+Status Communicator::Begin(Call& call) {
+  WaitForStarted();
   if (broken()) return status();
   call.number = ++calls_;
   return OkStatus();

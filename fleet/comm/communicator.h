@@ -116,7 +116,8 @@ class Communicator {
   Status AllToAll(ConstSpan from, Span to, Deadline deadline);
   Status Barrier(Deadline deadline);
 
-  // Between two ranks, in order, apart from the collectives. A receive of
+  // Between two ranks, in order, apart from the collectives. A send of a few
+  // kilobytes does not wait for the receive; a large one may. A receive of
   // another size or type than was sent is FailedPrecondition and shows both.
   Status Send(ConstSpan data, int to, Deadline deadline);
   Status Recv(Span data, int from, Deadline deadline);
@@ -174,6 +175,7 @@ class Communicator {
   bool broken() const { return broken_.load(std::memory_order_acquire); }
 
  private:
+  void WaitForStarted();
   // A number for the call, once what was started before is done.
   Status Begin(Call& call);
   // Breaks the communicator when `outcome` is a failure, and returns it.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/comm/types.h"
 
+#include <algorithm>
 #include <array>
-
-#include "fleet/base/status.h"
 
 namespace fleet::comm {
 namespace {
@@ -59,6 +58,25 @@ std::string ToString(const Call& call) {
     text += ')';
   }
   return text + base::Concat(", call ", call.number);
+}
+
+Status Mismatch(int rank, const Call& call, int other,
+                const Call& others_call) {
+  return FailedPrecondition("the ranks make different calls: rank ", rank, " ",
+                            ToString(call), "; rank ", other, " ",
+                            ToString(others_call));
+}
+
+std::string RankList(const std::vector<int>& ranks) {
+  constexpr size_t kShown = 8;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
+    text += base::Concat(i == 0 ? "" : ", ", ranks[i]);
+  }
+  if (ranks.size() > kShown) {
+    text += base::Concat(" and ", ranks.size() - kShown, " more");
+  }
+  return text;
 }
 
 }  // namespace fleet::comm

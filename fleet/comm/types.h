@@ -9,6 +9,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "fleet/base/status.h"
 
 namespace fleet::comm {
 
@@ -93,6 +96,12 @@ struct Call {
 
 // "all_reduce(sum, 1024 x float32), call 17"
 std::string ToString(const Call& call);
+
+// FailedPrecondition that shows both calls.
+Status Mismatch(int rank, const Call& call, int other, const Call& others_call);
+
+// "rank 3", "ranks 1, 3"; of many the first eight.
+std::string RankList(const std::vector<int>& ranks);
 
 }  // namespace fleet::comm
 

@@ -1,0 +1,1197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What every communicator must do. A backend's test file says how the ranks of
+// a group are made, and inherits all cases:
+//
+//   INSTANTIATE_TEST_SUITE_P(InProcess, CommunicatorConformance,
+//                            testing::Values(InProcessKind()));
+//   INSTANTIATE_TEST_SUITE_P(InProcess, CommunicatorFailures,
+//                            testing::Values(InProcessKind()));
+//
+// Ranks are threads. CommunicatorConformance also works where this process has
+// only some of the ranks (under mpirun): all processes then run the same cases
+// in the same order. At its end it prints a table of operation x type.
+// CommunicatorFailures needs all ranks in this process.
+
+#ifndef FLEET_COMM_COMMUNICATOR_CONFORMANCE_H_
+#define FLEET_COMM_COMMUNICATOR_CONFORMANCE_H_
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fleet/base/mutex.h"
+#include "fleet/base/status_matchers.h"
+#include "fleet/comm/communicator.h"
+
+namespace fleet::comm {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// The communicators of a group, by rank; null for ranks of other processes and
+// for all ranks when this process is not in the group.
+using Ranks = std::vector<std::unique_ptr<Communicator>>;
+
+// How a backend makes them. `options` is asked for each rank.
+struct CommunicatorKind {
+  std::string name;
+  std::function<Ranks(int size,
+                      const std::function<CommunicatorOptions(int)>& options)>
+      make;
+  std::vector<int> group_sizes = {1, 2, 3, 4};
+
+  friend void PrintTo(const CommunicatorKind& kind, std::ostream* out) {
+    *out << kind.name;
+  }
+};
+
+// Long enough for any machine; reached only when something is broken.
+inline Deadline Patient() { return Deadline::After(60s); }
+
+inline constexpr std::array<DataType, kNumDataTypes> kAllTypes = {
+    DataType::kBool,    DataType::kUInt8,    DataType::kInt8,
+    DataType::kInt16,   DataType::kInt32,    DataType::kInt64,
+    DataType::kFloat16, DataType::kBFloat16, DataType::kFloat32,
+    DataType::kFloat64};
+inline constexpr std::array<ReduceOp, kNumReduceOps> kAllOps = {
+    ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax, ReduceOp::kMin,
+    ReduceOp::kProduct};
+
+inline bool IsFloat(DataType type) { return type >= DataType::kFloat16; }
+inline bool Exists(ReduceOp op, DataType type) {
+  return op != ReduceOp::kMean || IsFloat(type);
+}
+
+// One number in memory as each type, written plainly and apart from reduce.cc.
+
+inline void Write(DataType type, std::byte* to, double value) {
+  auto put = [&](auto number) { std::memcpy(to, &number, sizeof(number)); };
+  switch (type) {
+    case DataType::kBool:
+    case DataType::kUInt8:
+      return put(static_cast<uint8_t>(value));
+    case DataType::kInt8:
+      return put(static_cast<int8_t>(value));
+    case DataType::kInt16:
+      return put(static_cast<int16_t>(value));
+    case DataType::kInt32:
+      return put(static_cast<int32_t>(value));
+    case DataType::kInt64:
+      return put(static_cast<int64_t>(value));
+    case DataType::kFloat16: {
+      // For zero and for numbers that float16 holds exactly.
+      if (value == 0) return put(uint16_t{0});
+      int exponent = 0;
+      const double mantissa = std::frexp(std::fabs(value), &exponent);
+      const auto bits = static_cast<uint16_t>(
+          ((exponent + 14) << 10) |
+          (static_cast<int>(std::ldexp(mantissa, 11)) & 0x3ff));
+      return put(static_cast<uint16_t>(bits | (value < 0 ? 0x8000 : 0)));
+    }
+    case DataType::kBFloat16: {
+      // For numbers that bfloat16 holds exactly.
+      const auto single = static_cast<float>(value);
+      uint32_t bits = 0;
+      std::memcpy(&bits, &single, sizeof(bits));
+      return put(static_cast<uint16_t>(bits >> 16));
+    }
+    case DataType::kFloat32:
+      return put(static_cast<float>(value));
+    case DataType::kFloat64:
+      return put(value);
+  }
+}
+
+inline double Read(DataType type, const std::byte* from) {
+  auto get = [&](auto number) {
+    std::memcpy(&number, from, sizeof(number));
+    return number;
+  };
+  switch (type) {
+    case DataType::kBool:
+    case DataType::kUInt8:
+      return get(uint8_t{});
+    case DataType::kInt8:
+      return get(int8_t{});
+    case DataType::kInt16:
+      return get(int16_t{});
+    case DataType::kInt32:
+      return get(int32_t{});
+    case DataType::kInt64:
+      return static_cast<double>(get(int64_t{}));
+    case DataType::kFloat16: {
+      const uint16_t bits = get(uint16_t{});
+      const int exponent = (bits >> 10) & 31;
+      const int fraction = bits & 0x3ff;
+      const double magnitude = exponent == 0
+                                   ? std::ldexp(fraction, -24)
+                                   : std::ldexp(fraction + 1024, exponent - 25);
+      return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+    }
+    case DataType::kBFloat16: {
+      const uint32_t bits = static_cast<uint32_t>(get(uint16_t{})) << 16;
+      float single = 0;
+      std::memcpy(&single, &bits, sizeof(single));
+      return single;
+    }
+    case DataType::kFloat32:
+      return get(float{});
+    case DataType::kFloat64:
+      return get(double{});
+  }
+  return 0;
+}
+
+// Half a unit in the last place, relative, where a result must be rounded.
+inline double Tolerance(DataType type) {
+  switch (type) {
+    case DataType::kFloat16:
+      return 1.0 / 1024;
+    case DataType::kBFloat16:
+      return 1.0 / 128;
+    case DataType::kFloat32:
+      return 1.2e-7;
+    case DataType::kFloat64:
+      return 2.3e-16;
+    default:
+      return 0;
+  }
+}
+
+// What element `i` of `rank` is at the start: small whole numbers, so that
+// sums and products of four ranks are exact in every type.
+inline double InitialValue(DataType type, int rank, size_t i) {
+  const auto mixed =
+      static_cast<uint32_t>(i * 2654435761u + rank * 40503u + (i >> 3) * 97u);
+  const uint32_t random = (mixed ^ (mixed >> 15)) * 2246822519u >> 16;
+  if (type == DataType::kBool) return random % 2;
+  if (type == DataType::kUInt8) return random % 4;
+  return static_cast<int>(random % 7) - 3;
+}
+
+// What a reduction over `size` ranks makes of it.
+inline double ReducedValue(ReduceOp op, DataType type, int size, size_t i) {
+  double result = InitialValue(type, 0, i);
+  for (int rank = 1; rank < size; ++rank) {
+    const double value = InitialValue(type, rank, i);
+    switch (op) {
+      case ReduceOp::kSum:
+      case ReduceOp::kMean:
+        result += value;
+        break;
+      case ReduceOp::kMax:
+        result = std::max(result, value);
+        break;
+      case ReduceOp::kMin:
+        result = std::min(result, value);
+        break;
+      case ReduceOp::kProduct:
+        result *= value;
+        break;
+    }
+  }
+  if (op == ReduceOp::kMean) result /= size;
+  if (type == DataType::kBool) result = result != 0;
+  return result;
+}
+
+// Elements of one type in memory of their own. One element lies before and one
+// after them, which nobody may touch.
+class Elements final {
+ public:
+  Elements(DataType type, size_t count)
+      : type_(type), count_(count), bytes_((count + 2) * ByteSize(type)) {
+    std::fill(bytes_.begin(), bytes_.end(), kGuard);
+  }
+  static Elements Of(DataType type, int rank, size_t count) {
+    Elements elements(type, count);
+    FillSpan(elements.span(), rank);
+    return elements;
+  }
+  static void FillSpan(Span span, int rank) {
+    for (size_t i = 0; i < span.count; ++i) {
+      Write(span.type, span.data + i * ByteSize(span.type),
+            InitialValue(span.type, rank, i));
+    }
+  }
+
+  Span span() {
+    return {bytes_.data() + ByteSize(type_), count_, type_, nullptr};
+  }
+  double at(size_t i) const {
+    return Read(type_, bytes_.data() + (i + 1) * ByteSize(type_));
+  }
+  size_t count() const { return count_; }
+  bool guards_untouched() const {
+    const size_t width = ByteSize(type_);
+    return std::all_of(bytes_.begin(), bytes_.begin() + width, IsGuard) &&
+           std::all_of(bytes_.end() - width, bytes_.end(), IsGuard);
+  }
+  bool operator==(const Elements&) const = default;
+
+ private:
+  static constexpr std::byte kGuard{0x5a};
+  static bool IsGuard(std::byte b) { return b == kGuard; }
+
+  DataType type_;
+  size_t count_;
+  std::vector<std::byte> bytes_;
+};
+
+// What was seen of a backend, for the table.
+class ConformanceTable final {
+ public:
+  void Add(const std::string& operation, DataType type, bool good) {
+    base::MutexLock lock(mutex_);
+    auto [cell, is_new] = cells_[operation].try_emplace(type, good);
+    cell->second = cell->second && good;
+  }
+
+  void Print(const std::string& backend) {
+    base::MutexLock lock(mutex_);
+    std::printf("\n%-24s", backend.c_str());
+    for (DataType type : kAllTypes) {
+      std::printf(" %8s", std::string(ToString(type)).c_str());
+    }
+    for (const auto& [operation, row] : cells_) {
+      std::printf("\n%-24s", operation.c_str());
+      for (DataType type : kAllTypes) {
+        const auto cell = row.find(type);
+        std::printf(" %8s", cell == row.end() ? "-"
+                            : cell->second    ? "yes"
+                                              : "NO");
+      }
+    }
+    std::printf("\n\n");
+    std::fflush(stdout);
+    cells_.clear();
+  }
+
+ private:
+  base::Mutex mutex_;
+  std::map<std::string, std::map<DataType, bool>> cells_ GUARDED_BY(mutex_);
+};
+
+// A group of ranks, made anew for a case. As in a job, a rank that fails tells
+// all others.
+class RankGroup final {
+ public:
+  using Body = std::function<void(Communicator&)>;
+
+  RankGroup(const CommunicatorKind& kind, int size,
+            CommunicatorOptions options = {})
+      : size_(size), failures_(size) {
+    ranks_ = kind.make(size, [&](int rank) {
+      CommunicatorOptions of_rank = options;
+      of_rank.on_failure = [this, rank](const Status& why) { Tell(rank, why); };
+      return of_rank;
+    });
+  }
+
+  int size() const { return size_; }
+  Communicator* rank(int rank) { return ranks_[rank].get(); }
+
+  // Runs `body` for every rank in a thread of its own.
+  void Run(const Body& body) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < size_; ++i) {
+      if (ranks_[i] == nullptr) continue;
+      threads.emplace_back([this, i, &body] { body(*ranks_[i]); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  // Destroys the communicator of `rank`, whose thread calls this.
+  void Leave(int rank) {
+    std::unique_ptr<Communicator> leaving;
+    {
+      base::MutexLock lock(mutex_);
+      leaving = std::move(ranks_[rank]);
+    }
+  }
+
+  void AbortAll(const Status& why) {
+    base::MutexLock lock(mutex_);
+    for (auto& rank : ranks_) {
+      if (rank != nullptr) rank->Abort(why);
+    }
+  }
+
+  // How often `rank` told of a failure.
+  int num_failures(int rank) {
+    base::MutexLock lock(mutex_);
+    return failures_[rank];
+  }
+
+ private:
+  void Tell(int from, const Status& why) {
+    base::MutexLock lock(mutex_);
+    ++failures_[from];
+    for (int i = 0; i < size_; ++i) {
+      if (i == from || ranks_[i] == nullptr) continue;
+      ranks_[i]->Abort(
+          Status(why.code(), base::Concat("rank ", from, ": ", why.message())));
+    }
+  }
+
+  const int size_;
+  base::Mutex mutex_;
+  std::vector<int> failures_ GUARDED_BY(mutex_);
+  Ranks ranks_;  // changed under mutex_
+};
+
+class CommunicatorConformance
+    : public testing::TestWithParam<CommunicatorKind> {
+ protected:
+  static void TearDownTestSuite() { table().Print(backend_name()); }
+
+  // Runs `body` in groups of all sizes that this kind can have.
+  void InGroups(const std::function<void(RankGroup&)>& body) {
+    for (int size : GetParam().group_sizes) {
+      SCOPED_TRACE(base::Concat("a group of ", size));
+      RankGroup group(GetParam(), size);
+      body(group);
+      if (HasFatalFailure()) return;
+    }
+  }
+  void OnRanks(const RankGroup::Body& body) {
+    InGroups([&](RankGroup& group) { group.Run(body); });
+  }
+
+  // Checks every element, and writes down what was seen.
+  template <typename Expected>
+  void Check(Communicator& comm, const std::string& operation, DataType type,
+             const Elements& got, Expected expected) {
+    {
+      base::MutexLock lock(name_mutex());
+      backend_name() = std::string(comm.backend());
+    }
+    bool good = got.guards_untouched();
+    EXPECT_TRUE(good) << operation << " of " << ToString(type) << " on rank "
+                      << comm.rank() << " wrote outside of its memory";
+    for (size_t i = 0; i < got.count() && good; ++i) {
+      const double want = expected(i);
+      good = std::fabs(got.at(i) - want) <= Tolerance(type) * std::fabs(want);
+      EXPECT_TRUE(good) << operation << " of " << got.count() << " x "
+                        << ToString(type) << " on rank " << comm.rank()
+                        << " of " << comm.size() << ": element " << i << " is "
+                        << got.at(i) << ", not " << want;
+    }
+    table().Add(operation, type, good);
+  }
+
+  // Counts for every type and operation, and for some a large one: more than
+  // any buffer inside a backend, and no multiple of anything.
+  static std::vector<size_t> Counts(DataType type,
+                                    ReduceOp op = ReduceOp::kSum) {
+    std::vector<size_t> counts = {0, 1, 3, 1000};
+    if (type == DataType::kFloat32 ||
+        (op == ReduceOp::kSum &&
+         (type == DataType::kInt8 || type == DataType::kBFloat16))) {
+      counts.push_back(100'003);
+    }
+    return counts;
+  }
+
+  static ConformanceTable& table() {
+    static ConformanceTable table;
+    return table;
+  }
+  static base::Mutex& name_mutex() {
+    static base::Mutex mutex;
+    return mutex;
+  }
+  static std::string& backend_name() {
+    static std::string name;
+    return name;
+  }
+};
+
+TEST_P(CommunicatorConformance, AllReduceCombinesAllRanks) {
+  OnRanks([&](Communicator& comm) {
+    for (DataType type : kAllTypes) {
+      for (ReduceOp op : kAllOps) {
+        if (!Exists(op, type)) continue;
+        for (size_t count : Counts(type, op)) {
+          Elements data = Elements::Of(type, comm.rank(), count);
+          ASSERT_OK(comm.AllReduce(data.span(), op, Patient()));
+          Check(
+              comm, base::Concat("all_reduce ", ToString(op)), type, data,
+              [&](size_t i) { return ReducedValue(op, type, comm.size(), i); });
+        }
+      }
+    }
+  });
+}
+
+TEST_P(CommunicatorConformance, ReduceGivesTheRootTheResultAndNobodyElse) {
+  OnRanks([&](Communicator& comm) {
+    int root = 0;
+    for (DataType type : kAllTypes) {
+      for (ReduceOp op : kAllOps) {
+        if (!Exists(op, type)) continue;
+        for (size_t count : Counts(type, op)) {
+          root = (root + 1) % comm.size();
+          Elements data = Elements::Of(type, comm.rank(), count);
+          ASSERT_OK(comm.Reduce(data.span(), op, root, Patient()));
+          Check(comm, base::Concat("reduce ", ToString(op)), type, data,
+                [&](size_t i) {
+                  return comm.rank() == root
+                             ? ReducedValue(op, type, comm.size(), i)
+                             : InitialValue(type, comm.rank(), i);
+                });
+        }
+      }
+    }
+  });
+}
+
+TEST_P(CommunicatorConformance, BroadcastGivesAllTheRootsElements) {
+  OnRanks([&](Communicator& comm) {
+    for (DataType type : kAllTypes) {
+      for (size_t count : Counts(type)) {
+        for (int root = 0; root < comm.size(); ++root) {
+          Elements data = Elements::Of(type, comm.rank(), count);
+          ASSERT_OK(comm.Broadcast(data.span(), root, Patient()));
+          Check(comm, "broadcast", type, data,
+                [&](size_t i) { return InitialValue(type, root, i); });
+        }
+      }
+    }
+  });
+}
+
+TEST_P(CommunicatorConformance, AllGatherJoinsPartsInTheOrderOfRanks) {
+  OnRanks([&](Communicator& comm) {
+    for (DataType type : kAllTypes) {
+      for (size_t count : Counts(type)) {
+        Elements mine = Elements::Of(type, comm.rank(), count);
+        const Elements before = mine;
+        Elements all(type, count * comm.size());
+        ASSERT_OK(comm.AllGather(mine.span(), all.span(), Patient()));
+        Check(comm, "all_gather", type, all, [&](size_t i) {
+          return InitialValue(type, static_cast<int>(i / count), i % count);
+        });
+        EXPECT_TRUE(mine == before);
+      }
+    }
+  });
+}
+
+TEST_P(CommunicatorConformance, ReduceScatterGivesEachRankItsPart) {
+  OnRanks([&](Communicator& comm) {
+    for (DataType type : kAllTypes) {
+      for (ReduceOp op : kAllOps) {
+        if (!Exists(op, type)) continue;
+        for (size_t count : Counts(type, op)) {
+          Elements all = Elements::Of(type, comm.rank(), count * comm.size());
+          const Elements before = all;
+          Elements mine(type, count);
+          ASSERT_OK(comm.ReduceScatter(all.span(), mine.span(), op, Patient()));
+          Check(comm, base::Concat("reduce_scatter ", ToString(op)), type, mine,
+                [&](size_t i) {
+                  return ReducedValue(op, type, comm.size(),
+                                      i + comm.rank() * count);
+                });
+          EXPECT_TRUE(all == before);
+        }
+      }
+    }
+  });
+}
+
+TEST_P(CommunicatorConformance, ScatterGivesEachRankAPartOfTheRoots) {
+  OnRanks([&](Communicator& comm) {
+    int root = 0;
+    for (DataType type : kAllTypes) {
+      for (size_t count : Counts(type)) {
+        root = (root + 1) % comm.size();
+        const bool is_root = comm.rank() == root;
+        Elements all = Elements::Of(type, root, count * comm.size());
+        Elements mine(type, count);
+        ASSERT_OK(comm.Scatter(is_root ? all.span() : Span{}, mine.span(), root,
+                               Patient()));
+        Check(comm, "scatter", type, mine, [&](size_t i) {
+          return InitialValue(type, root, i + comm.rank() * count);
+        });
+      }
+    }
+  });
+}
+
+TEST_P(CommunicatorConformance, GatherJoinsPartsAtTheRoot) {
+  OnRanks([&](Communicator& comm) {
+    int root = 0;
+    for (DataType type : kAllTypes) {
+      for (size_t count : Counts(type)) {
+        root = (root + 1) % comm.size();
+        const bool is_root = comm.rank() == root;
+        Elements mine = Elements::Of(type, comm.rank(), count);
+        Elements all(type, is_root ? count * comm.size() : 0);
+        ASSERT_OK(comm.Gather(mine.span(), is_root ? all.span() : Span{}, root,
+                              Patient()));
+        Check(comm, "gather", type, all, [&](size_t i) {
+          return InitialValue(type, static_cast<int>(i / count), i % count);
+        });
+      }
+    }
+  });
+}
+
+TEST_P(CommunicatorConformance, AllToAllSwapsParts) {
+  OnRanks([&](Communicator& comm) {
+    for (DataType type : kAllTypes) {
+      for (size_t count : Counts(type)) {
+        Elements from = Elements::Of(type, comm.rank(), count * comm.size());
+        Elements to(type, count * comm.size());
+        ASSERT_OK(comm.AllToAll(from.span(), to.span(), Patient()));
+        Check(comm, "all_to_all", type, to, [&](size_t i) {
+          return InitialValue(type, static_cast<int>(i / count),
+                              comm.rank() * count + i % count);
+        });
+      }
+    }
+  });
+}
+
+TEST_P(CommunicatorConformance, WhatIsSentArrivesInOrder) {
+  OnRanks([&](Communicator& comm) {
+    if (comm.size() == 1) return;
+    const int next = (comm.rank() + 1) % comm.size();
+    const int previous = (comm.rank() + comm.size() - 1) % comm.size();
+    for (DataType type : kAllTypes) {
+      for (size_t count : Counts(type)) {
+        Elements out = Elements::Of(type, comm.rank(), count);
+        Elements in(type, count);
+        auto send = [&] { ASSERT_OK(comm.Send(out.span(), next, Patient())); };
+        // Large ones may wait for their receiver.
+        if (comm.rank() % 2 == 0) send();
+        ASSERT_OK(comm.Recv(in.span(), previous, Patient()));
+        if (comm.rank() % 2 == 1) send();
+        Check(comm, "send, recv", type, in,
+              [&](size_t i) { return InitialValue(type, previous, i); });
+      }
+    }
+    // Small ones do not, however the ranks go about it.
+    for (int i = 0; i < 20; ++i) {
+      for (int to = 0; to < comm.size(); ++to) {
+        if (to == comm.rank()) continue;
+        int64_t number = comm.rank() * 100 + i;
+        ASSERT_OK(comm.Send(
+            {reinterpret_cast<std::byte*>(&number), 1, DataType::kInt64}, to,
+            Patient()));
+      }
+    }
+    for (int from = comm.size() - 1; from >= 0; --from) {
+      if (from == comm.rank()) continue;
+      for (int i = 0; i < 20; ++i) {
+        int64_t number = 0;
+        ASSERT_OK(comm.Recv(
+            {reinterpret_cast<std::byte*>(&number), 1, DataType::kInt64}, from,
+            Patient()));
+        ASSERT_EQ(number, from * 100 + i);
+      }
+    }
+  });
+}
+
+TEST_P(CommunicatorConformance, SendsDoNotMixWithCollectives) {
+  OnRanks([&](Communicator& comm) {
+    if (comm.size() == 1) return;
+    Elements mail = Elements::Of(DataType::kFloat32, 9, 100);
+    if (comm.rank() == 0) {
+      ASSERT_OK(comm.Send(mail.span(), 1, Patient()));
+    }
+    Elements data = Elements::Of(DataType::kFloat32, comm.rank(), 100);
+    ASSERT_OK(comm.AllReduce(data.span(), ReduceOp::kSum, Patient()));
+    Check(comm, "all_reduce sum", DataType::kFloat32, data, [&](size_t i) {
+      return ReducedValue(ReduceOp::kSum, DataType::kFloat32, comm.size(), i);
+    });
+    if (comm.rank() == 1) {
+      Elements got(DataType::kFloat32, 100);
+      ASSERT_OK(comm.Recv(got.span(), 0, Patient()));
+      EXPECT_TRUE(got == mail);
+    }
+    ASSERT_OK(comm.Barrier(Patient()));
+  });
+}
+
+TEST_P(CommunicatorConformance, MemoryOfTheCommunicatorIsZeroAndReduces) {
+  OnRanks([&](Communicator& comm) {
+    for (size_t byte_size :
+         {size_t{0}, size_t{4}, size_t{4096}, size_t{1'000'004}}) {
+      ASSERT_OK_AND_ASSIGN(Buffer buffer, comm.Allocate(byte_size, Patient()));
+      ASSERT_OK_AND_ASSIGN(Buffer second, comm.Allocate(byte_size, Patient()));
+      ASSERT_EQ(buffer.bytes().size(), byte_size);
+      EXPECT_TRUE(std::all_of(buffer.bytes().begin(), buffer.bytes().end(),
+                              [](std::byte b) { return b == std::byte{0}; }));
+      const Span data = buffer.As(DataType::kFloat32);
+      Elements::FillSpan(data, comm.rank());
+      ASSERT_OK(comm.AllReduce(data, ReduceOp::kMean, Patient()));
+      Elements got(DataType::kFloat32, data.count);
+      std::memcpy(got.span().data, data.data, byte_size);
+      Check(comm, "all_reduce mean", DataType::kFloat32, got, [&](size_t i) {
+        return ReducedValue(ReduceOp::kMean, DataType::kFloat32, comm.size(),
+                            i);
+      });
+      EXPECT_TRUE(std::all_of(second.bytes().begin(), second.bytes().end(),
+                              [](std::byte b) { return b == std::byte{0}; }));
+    }
+  });
+}
+
+TEST_P(CommunicatorConformance, RanksMayUseDifferentPartsOfItsMemory) {
+  constexpr DataType kType = DataType::kFloat32;
+  OnRanks([&](Communicator& comm) {
+    constexpr size_t kCount = 50'001;
+    ASSERT_OK_AND_ASSIGN(Buffer buffer,
+                         comm.Allocate(4 * (kCount + 100), Patient()));
+    Elements anywhere(kType, kCount);
+    for (int round = 0; round < 6; ++round) {
+      // In round 0 all at the same place, then each elsewhere, some not in it.
+      const size_t offset = (round * comm.rank() * 7) % 100;
+      Span data{buffer.bytes().data() + 4 * offset, kCount, kType, nullptr};
+      if (round >= 3 && comm.rank() % 2 == round % 2) data = anywhere.span();
+      Elements::FillSpan(data, comm.rank());
+      ASSERT_OK(comm.AllReduce(data, ReduceOp::kSum, Patient()));
+      Elements got(kType, kCount);
+      std::memcpy(got.span().data, data.data, data.byte_size());
+      Check(comm, "all_reduce sum", kType, got, [&](size_t i) {
+        return ReducedValue(ReduceOp::kSum, kType, comm.size(), i);
+      });
+    }
+  });
+}
+
+TEST_P(CommunicatorConformance, AllOperationsWorkInItsMemory) {
+  constexpr DataType kType = DataType::kInt32;
+  OnRanks([&](Communicator& comm) {
+    constexpr size_t kCount = 30'001;
+    const size_t size = comm.size();
+    ASSERT_OK_AND_ASSIGN(Buffer part, comm.Allocate(4 * kCount, Patient()));
+    ASSERT_OK_AND_ASSIGN(Buffer all,
+                         comm.Allocate(4 * kCount * size, Patient()));
+    const Span mine = part.As(kType);
+    const Span whole = all.As(kType);
+    auto check = [&](const std::string& operation, Span span, auto expected) {
+      Elements got(kType, span.count);
+      std::memcpy(got.span().data, span.data, span.byte_size());
+      Check(comm, operation, kType, got, expected);
+    };
+    auto part_of = [](size_t i) { return static_cast<int>(i / kCount); };
+    Elements::FillSpan(mine, comm.rank());
+    ASSERT_OK(comm.AllGather(mine, whole, Patient()));
+    check("all_gather", whole, [&](size_t i) {
+      return InitialValue(kType, part_of(i), i % kCount);
+    });
+    Elements::FillSpan(whole, comm.rank());
+    ASSERT_OK(comm.ReduceScatter(whole, mine, ReduceOp::kSum, Patient()));
+    check("reduce_scatter sum", mine, [&](size_t i) {
+      return ReducedValue(ReduceOp::kSum, kType, comm.size(),
+                          i + comm.rank() * kCount);
+    });
+    Elements::FillSpan(mine, comm.rank());
+    ASSERT_OK(comm.Broadcast(mine, comm.size() - 1, Patient()));
+    check("broadcast", mine,
+          [&](size_t i) { return InitialValue(kType, comm.size() - 1, i); });
+    Elements::FillSpan(mine, comm.rank());
+    ASSERT_OK(comm.Reduce(mine, ReduceOp::kMax, 0, Patient()));
+    check("reduce max", mine, [&](size_t i) {
+      return comm.rank() == 0
+                 ? ReducedValue(ReduceOp::kMax, kType, comm.size(), i)
+                 : InitialValue(kType, comm.rank(), i);
+    });
+    Elements::FillSpan(whole, comm.rank());
+    ASSERT_OK(comm.Scatter(whole, mine, 0, Patient()));
+    check("scatter", mine, [&](size_t i) {
+      return InitialValue(kType, 0, i + comm.rank() * kCount);
+    });
+    Elements::FillSpan(mine, comm.rank());
+    ASSERT_OK(comm.Gather(mine, whole, 0, Patient()));
+    if (comm.rank() == 0) {
+      check("gather", whole, [&](size_t i) {
+        return InitialValue(kType, part_of(i), i % kCount);
+      });
+    }
+  });
+}
+
+TEST_P(CommunicatorConformance, ItsMemoryOutlivesTheCommunicator) {
+  InGroups([](RankGroup& group) {
+    group.Run([&](Communicator& comm) {
+      ASSERT_OK_AND_ASSIGN(Buffer buffer, comm.Allocate(4096, Patient()));
+      Elements::FillSpan(buffer.As(DataType::kFloat32), comm.rank());
+      const int rank = comm.rank();
+      group.Leave(rank);
+      const Span data = buffer.As(DataType::kFloat32);
+      for (size_t i = 0; i < data.count; ++i) {
+        ASSERT_EQ(Read(data.type, data.data + 4 * i),
+                  InitialValue(data.type, rank, i));
+      }
+    });
+  });
+}
+
+TEST_P(CommunicatorConformance, RanksGetTheSameBitsOfAnyFloats) {
+  for (size_t count : {size_t{5}, size_t{1000}, size_t{70'001}}) {
+    OnRanks([&](Communicator& comm) {
+      // Numbers whose sum depends on the order.
+      auto value = [](int rank, size_t i) {
+        return std::sin(static_cast<double>(i) * 0.7 + rank * 1.3) *
+               std::pow(10.0, static_cast<double>((i + rank) % 5));
+      };
+      std::vector<float> data(count);
+      for (size_t i = 0; i < count; ++i) {
+        data[i] = static_cast<float>(value(comm.rank(), i));
+      }
+      const Span span{reinterpret_cast<std::byte*>(data.data()), count,
+                      DataType::kFloat32, nullptr};
+      ASSERT_OK(comm.AllReduce(span, ReduceOp::kMean, Patient()));
+      for (size_t i = 0; i < count; ++i) {
+        double sum = 0;
+        double magnitude = 0;
+        for (int rank = 0; rank < comm.size(); ++rank) {
+          sum += static_cast<float>(value(rank, i));
+          magnitude += std::fabs(value(rank, i));
+        }
+        ASSERT_NEAR(data[i], sum / comm.size(), 1e-6 * magnitude);
+      }
+      std::vector<std::byte> all(span.byte_size() * comm.size());
+      ASSERT_OK(comm.AllGather(
+          span, {all.data(), count * comm.size(), DataType::kFloat32, nullptr},
+          Patient()));
+      for (int rank = 0; rank < comm.size(); ++rank) {
+        ASSERT_EQ(std::memcmp(all.data() + rank * span.byte_size(), span.data,
+                              span.byte_size()),
+                  0)
+            << "rank " << rank << " and rank " << comm.rank() << " differ";
+      }
+    });
+  }
+}
+
+TEST_P(CommunicatorConformance, ManyCallsFollowEachOther) {
+  OnRanks([&](Communicator& comm) {
+    for (int round = 0; round < 300; ++round) {
+      int32_t number = comm.rank() + round;
+      const Span one{reinterpret_cast<std::byte*>(&number), 1, DataType::kInt32,
+                     nullptr};
+      ASSERT_OK(comm.AllReduce(one, ReduceOp::kSum, Patient()));
+      ASSERT_EQ(number,
+                comm.size() * round + comm.size() * (comm.size() - 1) / 2);
+      number = comm.rank() == round % comm.size() ? round : -1;
+      ASSERT_OK(comm.Broadcast(one, round % comm.size(), Patient()));
+      ASSERT_EQ(number, round);
+      if (round % 10 == 0) {
+        ASSERT_OK(comm.Barrier(Patient()));
+      }
+      number = comm.rank();
+      ASSERT_OK(
+          comm.Reduce(one, ReduceOp::kMax, round % comm.size(), Patient()));
+      ASSERT_EQ(number, comm.rank() == round % comm.size() ? comm.size() - 1
+                                                           : comm.rank());
+    }
+  });
+}
+
+TEST_P(CommunicatorConformance, ObjectsOfDifferentSizesTravel) {
+  OnRanks([&](Communicator& comm) {
+    auto object = [](int rank) {
+      return std::vector<std::byte>(rank * 1000, static_cast<std::byte>(rank));
+    };
+    ASSERT_OK_AND_ASSIGN(auto all,
+                         comm.AllGatherBytes(object(comm.rank()), Patient()));
+    ASSERT_EQ(all.size(), static_cast<size_t>(comm.size()));
+    for (int i = 0; i < comm.size(); ++i) EXPECT_EQ(all[i], object(i));
+    for (int root = 0; root < comm.size(); ++root) {
+      ASSERT_OK_AND_ASSIGN(
+          auto got,
+          comm.BroadcastBytes(
+              comm.rank() == root ? object(root + 1) : std::vector<std::byte>(),
+              root, Patient()));
+      EXPECT_EQ(got, object(root + 1));
+    }
+  });
+}
+
+TEST_P(CommunicatorConformance, StartedCallsRunInTheOrderOfTheProgram) {
+  OnRanks([&](Communicator& comm) {
+    constexpr int kCalls = 20;
+    std::vector<int32_t> numbers(kCalls, comm.rank());
+    std::vector<base::Future<>> futures;
+    for (int i = 0; i < kCalls; ++i) {
+      futures.push_back(comm.Start([&numbers, i](Communicator& c) {
+        return c.AllReduce({reinterpret_cast<std::byte*>(&numbers[i]), 1,
+                            DataType::kInt32, nullptr},
+                           ReduceOp::kSum, Patient());
+      }));
+    }
+    // Waits for all that was started.
+    ASSERT_OK(comm.Barrier(Patient()));
+    const int sum = comm.size() * (comm.size() - 1) / 2;
+    for (int i = 0; i < kCalls; ++i) {
+      EXPECT_TRUE(futures[i].ready());
+      EXPECT_OK(futures[i].Wait(Patient()));
+      EXPECT_EQ(numbers[i], sum);
+    }
+  });
+}
+
+TEST_P(CommunicatorConformance, StartedCallsFinishBeforeItIsDestroyed) {
+  InGroups([](RankGroup& group) {
+    group.Run([&](Communicator& comm) {
+      int32_t number = comm.rank();
+      base::Future<> done = comm.Start([&number](Communicator& c) {
+        return c.AllReduce({reinterpret_cast<std::byte*>(&number), 1,
+                            DataType::kInt32, nullptr},
+                           ReduceOp::kMax, Patient());
+      });
+      group.Leave(comm.rank());
+      EXPECT_OK(done.Wait(Patient()));
+      EXPECT_EQ(number, group.size() - 1);
+    });
+  });
+}
+
+TEST_P(CommunicatorConformance, ACallThatMakesNoSenseBreaksNothing) {
+  OnRanks([&](Communicator& comm) {
+    Elements data(DataType::kInt32, 3);
+    Elements floats(DataType::kFloat32, 3);
+    Elements more(DataType::kInt32, 3 * comm.size() + 1);
+    const int outside = comm.size();
+    const auto invalid = HasCode(StatusCode::kInvalidArgument);
+    EXPECT_THAT(comm.AllReduce(data.span(), ReduceOp::kMean, Patient()),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("int32")));
+    EXPECT_THAT(comm.Broadcast(data.span(), outside, Patient()),
+                StatusIs(StatusCode::kInvalidArgument,
+                         HasSubstr(base::Concat("rank ", outside))));
+    EXPECT_THAT(comm.Reduce(data.span(), ReduceOp::kSum, -1, Patient()),
+                invalid);
+    EXPECT_THAT(comm.AllGather(data.span(), more.span(), Patient()), invalid);
+    EXPECT_THAT(comm.AllGather(data.span(), floats.span(), Patient()), invalid);
+    EXPECT_THAT(
+        comm.ReduceScatter(more.span(), data.span(), ReduceOp::kSum, Patient()),
+        invalid);
+    EXPECT_THAT(comm.AllToAll(data.span(), floats.span(), Patient()), invalid);
+    EXPECT_THAT(comm.Send(data.span(), comm.rank(), Patient()), invalid);
+    EXPECT_THAT(comm.Recv(data.span(), outside, Patient()), invalid);
+    EXPECT_OK(comm.status());
+    EXPECT_OK(comm.Barrier(Patient()));
+  });
+}
+
+TEST_P(CommunicatorConformance, AFastRankMayLeaveAfterTheLastCall) {
+  using Last = std::function<Status(Communicator&, Span)>;
+  const std::vector<Last> calls = {
+      [](Communicator& comm, Span data) {
+        return comm.AllReduce(data, ReduceOp::kSum, Patient());
+      },
+      [](Communicator& comm, Span data) {
+        return comm.Broadcast(data, 0, Patient());
+      },
+      [](Communicator& comm, Span data) {
+        return comm.Reduce(data, ReduceOp::kSum, comm.size() - 1, Patient());
+      },
+      [](Communicator& comm, Span) { return comm.Barrier(Patient()); },
+      [](Communicator& comm, Span data) {
+        if (comm.size() == 1) return OkStatus();
+        if (comm.rank() == 0) return comm.Send(data, 1, Patient());
+        if (comm.rank() == 1) return comm.Recv(data, 0, Patient());
+        return OkStatus();
+      },
+  };
+  for (size_t count : {size_t{3}, size_t{100'003}}) {
+    for (const Last& call : calls) {
+      InGroups([&](RankGroup& group) {
+        group.Run([&](Communicator& comm) {
+          // So that rank 0 is early and the last one late.
+          std::this_thread::sleep_for(5ms * comm.rank());
+          Elements data = Elements::Of(DataType::kFloat32, comm.rank(), count);
+          EXPECT_OK(call(comm, data.span()));
+          group.Leave(comm.rank());
+        });
+      });
+    }
+  }
+}
+
+// Failures, with all ranks in this process.
+class CommunicatorFailures : public testing::TestWithParam<CommunicatorKind> {
+ protected:
+  RankGroup Group(int size, CommunicatorOptions options = {}) {
+    return RankGroup(GetParam(), size, std::move(options));
+  }
+  static Status AllReduce(Communicator& comm, size_t count = 4,
+                          Deadline deadline = Patient()) {
+    Elements data = Elements::Of(DataType::kFloat32, comm.rank(), count);
+    return comm.AllReduce(data.span(), ReduceOp::kSum, deadline);
+  }
+};
+
+TEST_P(CommunicatorFailures, NobodyLeavesABarrierBeforeAllHaveCome) {
+  for (int size : GetParam().group_sizes) {
+    RankGroup group = Group(size);
+    std::atomic<int> come = 0;
+    group.Run([&](Communicator& comm) {
+      for (int round = 1; round <= 50; ++round) {
+        ++come;
+        ASSERT_OK(comm.Barrier(Patient()));
+        ASSERT_GE(come, round * size);
+        ASSERT_OK(comm.Barrier(Patient()));
+      }
+    });
+  }
+}
+
+TEST_P(CommunicatorFailures, DifferentCallsAreToldToAllRanks) {
+  struct Case {
+    std::function<Status(Communicator&, Span)> call;
+    std::string shown;
+  };
+  const Case usual = {[](Communicator& comm, Span data) {
+                        return comm.AllReduce(data, ReduceOp::kSum, Patient());
+                      },
+                      "all_reduce(sum, 1000 x float32), call 3"};
+  const std::vector<Case> others = {
+      {[](Communicator& comm, Span data) {
+         return comm.AllReduce(data, ReduceOp::kMax, Patient());
+       },
+       "all_reduce(max, 1000 x float32), call 3"},
+      {[](Communicator& comm, Span data) {
+         data.count = 999;
+         return comm.AllReduce(data, ReduceOp::kSum, Patient());
+       },
+       "all_reduce(sum, 999 x float32), call 3"},
+      {[](Communicator& comm, Span data) {
+         data.type = DataType::kInt32;
+         return comm.AllReduce(data, ReduceOp::kSum, Patient());
+       },
+       "all_reduce(sum, 1000 x int32), call 3"},
+      {[](Communicator& comm, Span data) {
+         return comm.Broadcast(data, 1, Patient());
+       },
+       "broadcast(1000 x float32, root 1), call 3"},
+      {[](Communicator& comm, Span) { return comm.Barrier(Patient()); },
+       "barrier, call 3"},
+      {[](Communicator& comm, Span) {
+         return comm.Allocate(4000, Patient()).status();
+       },
+       "allocate(4000 x uint8), call 3"},
+  };
+  for (int size : {2, 3, 4}) {
+    for (const Case& other : others) {
+      for (int odd : {0, size - 1}) {
+        SCOPED_TRACE(base::Concat(other.shown, " by rank ", odd, " of ", size));
+        RankGroup group = Group(size);
+        group.Run([&](Communicator& comm) {
+          ASSERT_OK(AllReduce(comm));
+          ASSERT_OK(comm.Barrier(Patient()));
+          Elements data = Elements::Of(DataType::kFloat32, comm.rank(), 1000);
+          const Status status =
+              (comm.rank() == odd ? other : usual).call(comm, data.span());
+          EXPECT_THAT(status,
+                      StatusIs(StatusCode::kFailedPrecondition,
+                               AllOf(HasSubstr("world"), HasSubstr(usual.shown),
+                                     HasSubstr(other.shown),
+                                     HasSubstr(base::Concat("rank ", odd)))));
+          EXPECT_EQ(comm.status(), status);
+          EXPECT_EQ(comm.Barrier(Patient()), status);
+        });
+      }
+    }
+  }
+}
+
+TEST_P(CommunicatorFailures, ALateRankIsNamed) {
+  for (size_t count : {size_t{4}, size_t{100'003}}) {
+    for (int size : {2, 3, 4}) {
+      for (int late : {0, size - 1}) {
+        SCOPED_TRACE(base::Concat("rank ", late, " of ", size));
+        RankGroup group = Group(size);
+        std::atomic<int> failed = 0;
+        group.Run([&](Communicator& comm) {
+          ASSERT_OK(AllReduce(comm));
+          if (comm.rank() == late) {
+            while (failed < size - 1) std::this_thread::sleep_for(1ms);
+          }
+          const Status status = AllReduce(comm, count, Deadline::After(300ms));
+          ++failed;
+          EXPECT_THAT(
+              status,
+              StatusIs(StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("all_reduce(sum"), HasSubstr("call 2"),
+                             HasSubstr(base::Concat("rank ", late)),
+                             HasSubstr(" s"))));
+        });
+      }
+    }
+  }
+}
+
+TEST_P(CommunicatorFailures, AStallIsReportedOnceAndTheCallGoesOn) {
+  for (int size : {2, 3}) {
+    RankGroup group = Group(size, {.name = "group 7", .stall_report = 50ms});
+    testing::internal::CaptureStderr();
+    group.Run([&](Communicator& comm) {
+      if (comm.rank() == 1) std::this_thread::sleep_for(400ms);
+      EXPECT_OK(AllReduce(comm));
+    });
+    const std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_THAT(log, AllOf(HasSubstr("group 7"), HasSubstr("rank 1"),
+                           HasSubstr("all_reduce(sum, 4 x float32), call 1")));
+    EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), size - 1) << log;
+  }
+}
+
+TEST_P(CommunicatorFailures, AbortWakesAWaiterWithItsReason) {
+  for (size_t count : {size_t{4}, size_t{100'003}}) {
+    RankGroup group = Group(3);
+    group.Run([&](Communicator& comm) {
+      if (comm.rank() == 2) {
+        std::this_thread::sleep_for(20ms);  // most of the time both wait by now
+        group.AbortAll(Internal("worker 7 failed"));
+        group.AbortAll(Internal("another"));
+      }
+      const auto failed =
+          StatusIs(StatusCode::kInternal, HasSubstr("world: worker 7 failed"));
+      EXPECT_THAT(AllReduce(comm, count), failed);
+      EXPECT_THAT(comm.Barrier(Patient()), failed);
+      EXPECT_THAT(comm.status(), failed);
+      EXPECT_EQ(group.num_failures(comm.rank()), 0);
+    });
+  }
+}
+
+TEST_P(CommunicatorFailures, AnInterruptEndsTheWait) {
+  std::atomic<bool> interrupted = false;
+  RankGroup group = Group(2, {.interrupt = [&]() -> Status {
+                            if (!interrupted) return OkStatus();
+                            return Unavailable("^C");
+                          }});
+  group.Run([&](Communicator& comm) {
+    ASSERT_OK(AllReduce(comm));
+    if (comm.rank() == 1) {
+      std::this_thread::sleep_for(20ms);
+      interrupted = true;
+      while (group.rank(0)->status().ok()) std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_THAT(AllReduce(comm),
+                StatusIs(StatusCode::kUnavailable, HasSubstr("^C")));
+  });
+}
+
+TEST_P(CommunicatorFailures, ARankThatLeavesEarlyIsNamed) {
+  for (size_t count : {size_t{4}, size_t{100'003}}) {
+    for (int size : {2, 3, 4}) {
+      SCOPED_TRACE(base::Concat(count, " elements, ", size, " ranks"));
+      RankGroup group = Group(size);
+      group.Run([&](Communicator& comm) {
+        ASSERT_OK(AllReduce(comm));
+        if (comm.rank() == 1) {
+          std::this_thread::sleep_for(10ms);
+          return group.Leave(1);
+        }
+        EXPECT_THAT(AllReduce(comm, count),
+                    StatusIs(StatusCode::kUnavailable,
+                             AllOf(HasSubstr("all_reduce"), HasSubstr("rank 1"),
+                                   HasSubstr("left"))));
+      });
+    }
+  }
+}
+
+TEST_P(CommunicatorFailures, AReceiveOfSomethingElseShowsBoth) {
+  const std::vector<std::pair<DataType, size_t>> others = {
+      {DataType::kInt32, 4},
+      {DataType::kFloat32, 5},
+      {DataType::kFloat32, 3},
+      {DataType::kFloat32, 0}};
+  for (const auto& [type, count] : others) {
+    RankGroup group = Group(2);
+    group.Run([&](Communicator& comm) {
+      if (comm.rank() == 0) {
+        Elements data(type, count);
+        EXPECT_OK(comm.Send(data.span(), 1, Patient()));
+        // Is told.
+        EXPECT_THAT(comm.Barrier(Patient()),
+                    HasCode(StatusCode::kFailedPrecondition));
+        return;
+      }
+      Elements data(DataType::kFloat32, 4);
+      EXPECT_THAT(
+          comm.Recv(data.span(), 0, Patient()),
+          StatusIs(StatusCode::kFailedPrecondition,
+                   AllOf(HasSubstr("4 x float32"),
+                         HasSubstr(base::Concat(count, " x ", ToString(type))),
+                         HasSubstr("rank 0"))));
+    });
+  }
+}
+
+TEST_P(CommunicatorFailures, AReceiveOfNothingNamesTheSender) {
+  RankGroup late = Group(3);
+  late.Run([](Communicator& comm) {
+    if (comm.rank() != 2) return;
+    Elements data(DataType::kFloat32, 4);
+    EXPECT_THAT(comm.Recv(data.span(), 1, Deadline::After(50ms)),
+                StatusIs(StatusCode::kDeadlineExceeded,
+                         AllOf(HasSubstr("recv"), HasSubstr("4 x float32"),
+                               HasSubstr("rank 1"))));
+  });
+  RankGroup gone = Group(3);
+  gone.Run([&](Communicator& comm) {
+    if (comm.rank() == 1) return gone.Leave(1);
+    if (comm.rank() == 0) return;
+    Elements data(DataType::kFloat32, 4);
+    EXPECT_THAT(comm.Recv(data.span(), 1, Patient()),
+                StatusIs(StatusCode::kUnavailable,
+                         AllOf(HasSubstr("rank 1"), HasSubstr("left"))));
+  });
+}
+
+TEST_P(CommunicatorFailures, AFailureIsToldOnce) {
+  RankGroup group = Group(2);
+  group.Run([&](Communicator& comm) {
+    if (comm.rank() == 1) return;
+    EXPECT_THAT(AllReduce(comm, 4, Deadline::After(20ms)),
+                HasCode(StatusCode::kDeadlineExceeded));
+    EXPECT_THAT(AllReduce(comm), HasCode(StatusCode::kDeadlineExceeded));
+    EXPECT_EQ(group.num_failures(0), 1);
+  });
+}
+
+TEST_P(CommunicatorFailures, TheFailureOfAStartedCallIsInItsFuture) {
+  RankGroup group = Group(2);
+  group.Run([&](Communicator& comm) {
+    if (comm.rank() == 1) return;
+    base::Future<> done = comm.Start(
+        [](Communicator& c) { return AllReduce(c, 4, Deadline::After(20ms)); });
+    base::Future<> after =
+        comm.Start([](Communicator& c) { return c.Barrier(Patient()); });
+    EXPECT_THAT(done.Wait(Patient()),
+                StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("rank 1")));
+    EXPECT_THAT(after.Wait(Patient()), HasCode(StatusCode::kDeadlineExceeded));
+  });
+}
+
+}  // namespace fleet::comm
+
+#endif  // FLEET_COMM_COMMUNICATOR_CONFORMANCE_H_
