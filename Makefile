@@ -20,6 +20,7 @@ build/%/build.ninja: | bootstrap
 build: bootstrap build/release/build.ninja ## set up and build everything
 	@ninja -C build/release -j $(JOBS)
 	@ln -sfn ../../build/release/lib python/paddle/_lib
+	@ln -sfn ../../build/release/bin/fleetrun .venv/bin/fleetrun
 
 demo: build ## train an image classifier and watch it learn
 	@$(PYTHON) examples/python/train_shapes.py

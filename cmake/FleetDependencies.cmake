@@ -15,6 +15,10 @@ endif()
 # oneDNN's own package file asks for OpenCL, which we do not need.
 find_library(DNNL_LIBRARY dnnl)
 find_path(DNNL_INCLUDE_DIR dnnl.hpp PATHS /usr/include NO_DEFAULT_PATH)
+# Headers only; carry/ is what somebody brought to a machine where nothing can
+# be installed.
+find_path(CLI11_INCLUDE_DIR CLI/CLI.hpp
+          HINTS ${CMAKE_SOURCE_DIR}/carry/include)
 
 if(FLEET_WITH_TORCH OR FLEET_BUILD_PYTHON)
   find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)

@@ -11,6 +11,17 @@ if(FLEET_BUILD_PYTHON)
           DESTINATION paddle/_lib COMPONENT package EXCLUDE_FROM_ALL)
 endif()
 
+# fleetrun: bin/ for C++ users, and in a wheel the folder of scripts, where it is
+# beside the Python that it starts.
+if(TARGET fleetrun)
+  install(TARGETS fleetrun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
+          COMPONENT development)
+  if(SKBUILD)
+    install(TARGETS fleetrun RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR}
+            COMPONENT package EXCLUDE_FROM_ALL)
+  endif()
+endif()
+
 set(libraries fleet_core fleet_options)
 if(FLEET_WITH_TORCH)
   list(APPEND libraries fleet)

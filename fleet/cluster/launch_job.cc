@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <fcntl.h>
 #include <iomanip>
 #include <poll.h>
@@ -95,7 +96,7 @@ void LocalJob::HandleSignals() {
     phase_deadline_ = base::Deadline::After(milliseconds(0));
     return;
   }
-  WriteError(base::Concat("fleetrun: ", "SIG", sigabbrev_np(signal),
+  WriteError(base::Concat("fleetrun: SIG", sigabbrev_np(signal),
                           ": ending ", running_.size(), " processes\n"));
   end_.was_told = true;
   if (end_.exit_code == 0) end_.exit_code = 128 + signal;

@@ -2,9 +2,10 @@
 
 #include "fleet/cluster/launch_options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
+
+#include <CLI/CLI.hpp>
 
 namespace fleet::cluster {
 namespace {

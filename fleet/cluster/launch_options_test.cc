@@ -70,7 +70,7 @@ TEST(LaunchOptions, LeaveTheScriptItsArguments) {
               ElementsAre("--gpus", "9", "--help", "-x", "--worker_num=3", "--",
                           "file"));
   EXPECT_EQ(options.gpus, "0");
-  EXPECT_THAT(ModeOf(options), IsOkAndHolds(LaunchMode::kCollective));
+  EXPECT_EQ(ModeOf(options).value(), LaunchMode::kCollective);
   EXPECT_THAT(Parse({"t.py"}).script_arguments, IsEmpty());
 }
 

@@ -28,8 +28,9 @@ TEST(LaunchText, TableLooksAsInTheDocuments) {
 TEST(LaunchText, TableKeepsTheEndOfLongValues) {
   const std::string table = VariableTable(
       {{"LIST", "10.0.0.1:6070,10.0.0.1:6071,10.0.0.2:6070,10.0.0.2:6071"}});
-  EXPECT_THAT(table, testing::HasSubstr(
-                         "LIST  ... .1:6071,10.0.0.2:6070,10.0.0.2:6071|"));
+  EXPECT_THAT(table,
+              testing::HasSubstr(
+                  "LIST  ... 10.0.0.1:6071,10.0.0.2:6070,10.0.0.2:6071|"));
 }
 
 TEST(LaunchText, LogLinesHaveTheFormOfPaddlesLogger) {
