@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Eager or static: which of the two a call of a function means."""
 
+_dynamic = True
+
 
 def in_dynamic_mode():
     """Whether functions compute at once, rather than build a program."""
-    return True
+    return _dynamic
 
 
 def disable_static(place=None):
     """Computes at once. `place` becomes the current device."""
+    global _dynamic
+    _dynamic = True
     if place is not None:
         from .place import set_device
 
@@ -16,7 +20,7 @@ def disable_static(place=None):
 
 
 def enable_static():
-    """Builds programs instead of computing at once."""
-    raise NotImplementedError(
-        "static graphs are not part of this version of paddle yet; eager mode is"
-    )
+    """Builds programs instead of computing at once. The functions that build them,
+    those of paddle.static, are not there yet and say so."""
+    global _dynamic
+    _dynamic = False

@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fleet: the one object through which a script becomes a distributed one.
+
+fleet.init(is_collective=True)
+optimizer = fleet.distributed_optimizer(optimizer)
+model = fleet.distributed_model(model)
+"""
+
+import copy
+import functools
+import warnings
+
+from ....framework.mode import in_dynamic_mode
+from ....framework.place import cuda_places, is_compiled_with_cuda
+from .distributed_strategy import DistributedStrategy
+from .role_maker import PaddleCloudRoleMaker, RoleMakerBase
+from .util_factory import UtilBase
+
+__all__ = ["Fleet"]
+
+
+def _life_of_servers(method):
+    """For the methods that begin and end a job with parameter servers: alone and in
+    collective jobs they warn and return."""
+
+    @functools.wraps(method)
+    def call(self, *args, **kwargs):
+        name, role = method.__name__, self._role()
+        if role._is_non_distributed():
+            warnings.warn(
+                f"{name}() function doesn't work when use non_distributed fleet.",
+                stacklevel=2,
+            )
+        elif self._is_collective:
+            warnings.warn(
+                f"You should not call '{name}' method for collective mode.",
+                stacklevel=2,
+            )
+        else:
+            raise NotImplementedError(
+                f"fleet.{name}() in a job with servers comes with the parameter server"
+            )
+
+    return call
+
+
+def _comes_with(what):
+    """For a method that this version does not have."""
+
+    def decorate(method):
+        @functools.wraps(method)
+        def call(self, *args, **kwargs):
+            raise NotImplementedError(f"fleet.{method.__name__}() comes with {what}")
+
+        return call
+
+    return decorate
+
+
+class Fleet:
+    """Holds this process's role, the strategy, and the optimizer that was made
+    distributed. paddle.distributed.fleet has one, and its functions are that one's
+    methods. It is also what distributed_optimizer returns."""
+
+    def __init__(self):
+        self._role_maker = None
+        self._is_collective = False
+        self._user_defined_strategy = None
+        self._util = UtilBase()
+        self.user_defined_optimizer = None
+
+    def init(self, role_maker=None, is_collective=False, strategy=None, log_level=None):
+        """Finds out who this process is and, in a collective job of several workers,
+        meets the others. Called again, it begins anew.
+
+        Args:
+            role_maker: a role maker; without it, what the launcher says counts.
+            is_collective: without a role maker, whether the job has workers only,
+                rather than workers and parameter servers.
+            strategy: a DistributedStrategy, of which a copy is kept.
+            log_level: accepted for scripts of later versions.
+
+        Raises:
+            ValueError: an argument is of another kind, or the launcher's variables
+                make no sense.
+        """
+        role_maker = _check_role_maker(role_maker, is_collective)
+        strategy = _check_strategy(strategy)
+        role_maker._generate_role()
+        alone = role_maker._is_non_distributed()
+        if alone and role_maker._is_collective and is_compiled_with_cuda():
+            if len(cuda_places()) > 1:
+                raise ValueError(
+                    "CUDA_VISIBLE_DEVICES should be set only 1 card if you use "
+                    "`python` to launch fleet program."
+                )
+        if role_maker._is_collective and role_maker._worker_num() > 1:
+            from ...parallel import init_parallel_env
+
+            init_parallel_env(role_maker._get_role())
+        self._role_maker = role_maker
+        self._is_collective = role_maker._is_collective
+        self._user_defined_strategy = strategy
+        self.user_defined_optimizer = None
+        self._util._set_role_maker(role_maker)
+        self._util._set_strategy(strategy)
+
+    def _role(self):
+        if self._role_maker is None:
+            raise RuntimeError("fleet does not know its role: call fleet.init() first")
+        return self._role_maker
+
+    # -- Who am I, and who is there?
+
+    def is_first_worker(self):
+        """Whether this is worker 0."""
+        return self._role()._is_first_worker()
+
+    def worker_index(self):
+        """This worker's number, from 0 on."""
+        return self._role()._worker_index()
+
+    rank = worker_index
+
+    def worker_num(self):
+        """How many workers the job has."""
+        return self._role()._worker_num()
+
+    nranks = worker_num
+
+    def is_worker(self):
+        return self._role()._is_worker()
+
+    def worker_endpoints(self, to_string=False):
+        """The workers' "host:port", by number; joined by commas with `to_string`."""
+        return _list_or_text(self._role()._get_trainer_endpoints(), to_string)
+
+    def server_num(self):
+        """How many servers the job has."""
+        return self._role()._server_num()
+
+    def server_index(self):
+        """This server's number, from 0 on."""
+        return self._role()._server_index()
+
+    def server_endpoints(self, to_string=False):
+        """The servers' "host:port", by number; joined by commas with `to_string`."""
+        return _list_or_text(self._role()._get_pserver_endpoints(), to_string)
+
+    def is_server(self, model_dir=None):
+        """Whether this is a server. `model_dir` is accepted, as one document has it."""
+        return self._role()._is_server()
+
+    def node_num(self):
+        """On how many hosts the workers are."""
+        return self._role()._get_node_num()
+
+    def local_rank(self):
+        """This worker's number among those of its host."""
+        return self._role()._get_local_rank()
+
+    rank_in_node = local_rank
+
+    def local_device_ids(self):
+        """The devices that the launcher uses on this host."""
+        return self._role()._get_local_device_ids()
+
+    def world_device_ids(self):
+        """The same for every host."""
+        return self._role()._get_world_device_ids()
+
+    # -- Together.
+
+    @property
+    def util(self):
+        """Small things that workers do together: all_reduce, get_file_shard, ..."""
+        return self._util
+
+    def barrier_worker(self):
+        """Waits for all workers."""
+        self._role()._barrier("worker")
+
+    @_life_of_servers
+    def init_worker(self, scopes=None):
+        """Prepares a worker for training with servers."""
+
+    @_life_of_servers
+    def init_server(self, *args, **kwargs):
+        """Prepares a server, from a saved model if one is given."""
+
+    @_life_of_servers
+    def run_server(self):
+        """Serves until the training has ended."""
+
+    @_life_of_servers
+    def stop_worker(self):
+        """Ends this worker's part of the training."""
+
+    # -- A model and its optimizer.
+
+    def distributed_model(self, model):
+        """`model` as a data-parallel one, whose gradients are means over all workers.
+        Parameters stay the same objects.
+
+        Raises:
+            NotImplementedError: the strategy asks for something that changes results
+                and is not built yet; the message names it.
+        """
+        from ....nn import Layer, SyncBatchNorm
+        from ....nn.layer.data_parallel import DataParallel
+
+        self._check_eager("distributed_model")
+        if not isinstance(model, Layer):
+            raise TypeError(
+                "fleet.distributed_model takes a paddle.nn.Layer, but got a "
+                f"{type(model).__name__}"
+            )
+        strategy = self._user_defined_strategy
+        if strategy.sync_batch_norm or strategy.build_strategy.sync_batch_norm:
+            model = SyncBatchNorm.convert_sync_batchnorm(model)
+        return DataParallel(
+            model,
+            comm_buffer_size=strategy.fuse_grad_size_in_MB,
+            last_comm_buffer_size=strategy.last_comm_group_size_MB,
+            find_unused_parameters=strategy.find_unused_parameters,
+        )
+
+    def distributed_optimizer(self, optimizer, strategy=None):
+        """Takes `optimizer` over and returns this Fleet, which has its methods.
+
+        Args:
+            strategy: takes the place of that of fleet.init.
+
+        Raises:
+            NotImplementedError: as distributed_model.
+        """
+        self._role()
+        if strategy is not None:
+            self._user_defined_strategy = _check_strategy(strategy)
+            self._util._set_strategy(self._user_defined_strategy)
+        if in_dynamic_mode() and self._is_collective:
+            self._check_strategy_is_built("distributed_optimizer")
+        self.user_defined_optimizer = optimizer
+        return self
+
+    def _check_eager(self, name):
+        role = self._role()
+        if not in_dynamic_mode():
+            raise NotImplementedError(
+                f"fleet.{name} is for eager mode: call paddle.disable_static() first"
+            )
+        if not (self._is_collective or role._is_non_distributed()):
+            raise NotImplementedError(
+                f"fleet.{name} in a job with servers comes with the parameter server; "
+                "eager training needs fleet.init(is_collective=True)"
+            )
+        self._check_strategy_is_built(name)
+
+    def _check_strategy_is_built(self, name):
+        unbuilt = self._user_defined_strategy.unbuilt(self.worker_num())
+        if unbuilt:
+            raise NotImplementedError(
+                f"fleet.{name}: the strategy has {', '.join(unbuilt)}, which eager "
+                "training of this version does not have yet"
+            )
+
+    def _optimizer(self):
+        if self.user_defined_optimizer is None:
+            raise RuntimeError(
+                "fleet has no optimizer: call fleet.distributed_optimizer() first"
+            )
+        return self.user_defined_optimizer
+
+    def step(self):
+        """Updates the parameters."""
+        self._optimizer().step()
+
+    def clear_grad(self, *args, **kwargs):
+        """Releases the gradients of the parameters."""
+        self._optimizer().clear_grad(*args, **kwargs)
+
+    clear_gradients = clear_grad
+
+    def set_lr(self, value):
+        self._optimizer().set_lr(value)
+
+    def get_lr(self):
+        return self._optimizer().get_lr()
+
+    def state_dict(self):
+        """The optimizer's state, by name."""
+        return self._optimizer().state_dict()
+
+    def set_state_dict(self, state_dict):
+        """Takes a state over. None and an empty dict change nothing."""
+        self._optimizer().set_state_dict(state_dict)
+
+    def minimize(
+        self, loss, startup_program=None, parameter_list=None, no_grad_set=None
+    ):
+        """A step from the gradients of `loss`; see paddle.optimizer.Optimizer."""
+        if not in_dynamic_mode():
+            raise NotImplementedError(
+                "fleet.minimize() of a program comes with static graphs"
+            )
+        return self._optimizer().minimize(
+            loss, startup_program, parameter_list, no_grad_set
+        )
+
+    def _final_strategy(self):
+        """The strategy that minimize settled on; {} before there was one."""
+        return {}
+
+    def _get_applied_meta_list(self):
+        """The rewrites that minimize made on the program."""
+        return []
+
+    _get_applied_graph_list = _get_applied_meta_list
+
+    # -- What later versions bring.
+
+    @_comes_with("mixed precision")
+    def amp_init(self, place, scope=None, test_program=None, use_fp16_test=False):
+        """Prepares mixed precision."""
+
+    @_comes_with("mixed precision")
+    def distributed_scaler(self, scaler):
+        """A loss scaler for several workers."""
+
+    @_comes_with("static graphs")
+    def save_inference_model(
+        self,
+        executor,
+        dirname,
+        feeded_var_names,
+        target_vars,
+        main_program=None,
+        export_for_deployment=True,
+        mode=0,
+    ):
+        """Saves the part of a program that predicts."""
+
+    @_comes_with("static graphs")
+    def save_persistables(self, executor, dirname, main_program=None, mode=0):
+        """Saves all variables of a program that last."""
+
+    @_comes_with("the parameter server")
+    def load_model(self, path, mode=0):
+        """Loads the servers' tables."""
+
+    @_comes_with("the parameter server")
+    def shrink(self, threshold=None):
+        """Drops rows that were not seen for long."""
+
+    @_comes_with("the parameter server")
+    def save_cache_model(self, dirname, **configs):
+        """Saves the rows that are used most."""
+
+    @_comes_with("the parameter server")
+    def save_dense_params(self, executor, dirname, scope, program, var_names=None):
+        """Saves what is not in sparse tables."""
+
+    @_comes_with("hybrid parallel training")
+    def get_hybrid_communicate_group(self):
+        """The groups of hybrid parallel training."""
+
+
+def _check_role_maker(role_maker, is_collective):
+    if role_maker is None:
+        if not isinstance(is_collective, bool):
+            raise ValueError(
+                "`is_collective` should be instance of `bool`, but got "
+                f"{type(is_collective)}"
+            )
+        return PaddleCloudRoleMaker(is_collective=is_collective)
+    if not isinstance(role_maker, RoleMakerBase):
+        raise ValueError(
+            "`role_maker` should be subclass of `RoleMakerBase`, but got "
+            f"{type(role_maker)}"
+        )
+    return role_maker
+
+
+def _check_strategy(strategy):
+    """A copy of it, or a new one."""
+    if strategy is None:
+        return DistributedStrategy()
+    if not isinstance(strategy, DistributedStrategy):
+        raise ValueError(
+            f"`strategy` should be a DistributedStrategy, but got {type(strategy)}"
+        )
+    return copy.deepcopy(strategy)
+
+
+def _list_or_text(endpoints, to_string):
+    return ",".join(endpoints) if to_string else endpoints
