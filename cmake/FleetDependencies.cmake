@@ -19,6 +19,15 @@ find_path(DNNL_INCLUDE_DIR dnnl.hpp PATHS /usr/include NO_DEFAULT_PATH)
 # be installed.
 find_path(CLI11_INCLUDE_DIR CLI/CLI.hpp
           HINTS ${CMAKE_SOURCE_DIR}/carry/include)
+find_path(PROTOZERO_INCLUDE_DIR protozero/pbf_reader.hpp REQUIRED
+          HINTS ${CMAKE_SOURCE_DIR}/carry/include)
+
+# Open MPI, or another by its name in pkg-config.
+find_package(PkgConfig QUIET)
+if(PkgConfig_FOUND)
+  pkg_search_module(MPI QUIET IMPORTED_TARGET ompi-c mpich)
+endif()
+find_program(MPIRUN mpirun)
 
 if(FLEET_WITH_TORCH OR FLEET_BUILD_PYTHON)
   find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)

@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LAYERS = {
     "base": ((), ("spdlog/", "hwy/")),
     "optim": (("base",), ()),
-    "program": (("base",), ()),
+    "program": (("base",), ("protozero/",)),
     "channel": (("base",), ("openssl/",)),
     "cluster": (("channel", "base"), ("CLI/",)),
     "comm": (("cluster", "channel", "base"), ("mpi.h", "nccl.h")),

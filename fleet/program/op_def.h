@@ -57,6 +57,8 @@ using Dims = std::vector<int64_t>;  // -1: not known before the program runs
 struct TensorType {
   DType dtype = DType::kFloat32;
   Dims dims;
+
+  friend bool operator==(const TensorType&, const TensorType&) = default;
 };
 
 std::string ToString(const Dims& dims);        // "[2, 3]"

@@ -1,0 +1,591 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/program/wire.h"
+
+#include <exception>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+// What the reader would assert, bytes from a file can violate: it is an error.
+#define protozero_assert(condition) \
+  ((condition) ? void() : throw std::invalid_argument("a field's wire type"))
+#include <protozero/pbf_reader.hpp>
+#include <protozero/pbf_writer.hpp>
+
+namespace fleet::program {
+namespace {
+
+using protozero::pbf_reader;
+using protozero::pbf_writer;
+
+// The numbers of Paddle's messages.
+enum class ProgramField : uint32_t { kBlocks = 1, kVersion = 4 };
+enum class BlockField : uint32_t {
+  kIndex = 1,
+  kParent = 2,
+  kVars = 3,
+  kOps = 4,
+  kForwardBlock = 5,
+};
+enum class VarField : uint32_t {
+  kName = 1,
+  kType = 2,
+  kPersistable = 3,
+  kNeedCheckFeed = 4,
+  kIsParameter = 5,
+  kStopGradient = 6,
+};
+enum class VarTypeField : uint32_t {
+  kKind = 1,
+  kSelectedRows = 2,
+  kTensor = 3,
+  kTensorArray = 4,
+};
+enum class OpField : uint32_t {
+  kInputs = 1,
+  kOutputs = 2,
+  kType = 3,
+  kAttrs = 4,
+};
+enum class AttrField : uint32_t {
+  kName = 1,
+  kKind = 2,
+  kInt = 3,
+  kFloat = 4,
+  kString = 5,
+  kInts = 6,
+  kFloats = 7,
+  kStrings = 8,
+  kBool = 10,
+  kBools = 11,
+  kBlock = 12,
+  kLong = 13,
+  kBlocks = 14,
+  kLongs = 15,
+  kFloat64s = 16,
+  kFloat64 = 19,
+};
+
+template <class Field>
+constexpr uint32_t N(Field field) {
+  return static_cast<uint32_t>(field);
+}
+
+// ---- writing
+
+std::string TensorDesc(const TensorType& type) {
+  std::string bytes;
+  pbf_writer w(bytes);
+  w.add_int32(1, static_cast<int>(type.dtype));
+  for (int64_t dim : type.dims) w.add_int64(2, dim);
+  return bytes;
+}
+
+std::string LodTensorDesc(const Variable& variable) {
+  std::string bytes;
+  pbf_writer w(bytes);
+  w.add_message(1, TensorDesc(variable.type));
+  w.add_int32(2, variable.lod_level);
+  return bytes;
+}
+
+std::string VarType(const Variable& variable) {
+  std::string bytes;
+  pbf_writer w(bytes);
+  w.add_int32(N(VarTypeField::kKind), static_cast<int>(variable.kind));
+  switch (variable.kind) {
+    case VariableKind::kTensor:
+      w.add_message(N(VarTypeField::kTensor), LodTensorDesc(variable));
+      break;
+    case VariableKind::kSelectedRows:
+      w.add_message(N(VarTypeField::kSelectedRows), TensorDesc(variable.type));
+      break;
+    case VariableKind::kTensorArray:
+      w.add_message(N(VarTypeField::kTensorArray), LodTensorDesc(variable));
+      break;
+    default:
+      break;
+  }
+  return bytes;
+}
+
+std::string Serialize(const Variable& variable) {
+  std::string bytes;
+  pbf_writer w(bytes);
+  w.add_string(N(VarField::kName), variable.name);
+  w.add_message(N(VarField::kType), VarType(variable));
+  w.add_bool(N(VarField::kPersistable), variable.persistable);
+  if (variable.is_data) w.add_bool(N(VarField::kNeedCheckFeed), true);
+  if (variable.is_parameter) w.add_bool(N(VarField::kIsParameter), true);
+  if (variable.stop_gradient) w.add_bool(N(VarField::kStopGradient), true);
+  return bytes;
+}
+
+// Repeated fields are written one by one, as Paddle's proto2 does.
+std::string Serialize(const std::string& name, const AttrValue& attr) {
+  std::string bytes;
+  pbf_writer w(bytes);
+  w.add_string(N(AttrField::kName), name);
+  w.add_int32(N(AttrField::kKind), static_cast<int>(attr.kind));
+  auto whole = [&] { return std::get<int64_t>(attr.value); };
+  auto real = [&] { return std::get<double>(attr.value); };
+  auto wholes = [&] { return std::get<std::vector<int64_t>>(attr.value); };
+  auto reals = [&] { return std::get<std::vector<double>>(attr.value); };
+  switch (attr.kind) {
+    case AttrKind::kInt:
+      w.add_int32(N(AttrField::kInt), static_cast<int32_t>(whole()));
+      break;
+    case AttrKind::kFloat:
+      w.add_float(N(AttrField::kFloat), static_cast<float>(real()));
+      break;
+    case AttrKind::kString:
+      w.add_string(N(AttrField::kString), std::get<std::string>(attr.value));
+      break;
+    case AttrKind::kInts:
+      for (int64_t v : wholes()) {
+        w.add_int32(N(AttrField::kInts), static_cast<int32_t>(v));
+      }
+      break;
+    case AttrKind::kFloats:
+      for (double v : reals()) {
+        w.add_float(N(AttrField::kFloats), static_cast<float>(v));
+      }
+      break;
+    case AttrKind::kStrings:
+      for (const std::string& v :
+           std::get<std::vector<std::string>>(attr.value)) {
+        w.add_string(N(AttrField::kStrings), v);
+      }
+      break;
+    case AttrKind::kBool:
+      w.add_bool(N(AttrField::kBool), std::get<bool>(attr.value));
+      break;
+    case AttrKind::kBools:
+      for (bool v : std::get<std::vector<bool>>(attr.value)) {
+        w.add_bool(N(AttrField::kBools), v);
+      }
+      break;
+    case AttrKind::kBlock:
+      w.add_int32(N(AttrField::kBlock), static_cast<int32_t>(whole()));
+      break;
+    case AttrKind::kLong:
+      w.add_int64(N(AttrField::kLong), whole());
+      break;
+    case AttrKind::kBlocks:
+      for (int64_t v : wholes()) {
+        w.add_int32(N(AttrField::kBlocks), static_cast<int32_t>(v));
+      }
+      break;
+    case AttrKind::kLongs:
+      for (int64_t v : wholes()) w.add_int64(N(AttrField::kLongs), v);
+      break;
+    case AttrKind::kFloat64s:
+      for (double v : reals()) w.add_double(N(AttrField::kFloat64s), v);
+      break;
+    case AttrKind::kFloat64:
+      w.add_double(N(AttrField::kFloat64), real());
+      break;
+  }
+  return bytes;
+}
+
+std::string Serialize(const Slot& slot) {
+  std::string bytes;
+  pbf_writer w(bytes);
+  w.add_string(1, slot.name);
+  for (const std::string& argument : slot.arguments) w.add_string(2, argument);
+  return bytes;
+}
+
+std::string Serialize(const Operation& op) {
+  std::string bytes;
+  pbf_writer w(bytes);
+  for (const Slot& slot : op.inputs) {
+    w.add_message(N(OpField::kInputs), Serialize(slot));
+  }
+  for (const Slot& slot : op.outputs) {
+    w.add_message(N(OpField::kOutputs), Serialize(slot));
+  }
+  w.add_string(N(OpField::kType), op.type);
+  for (const auto& [name, attr] : op.attrs) {
+    w.add_message(N(OpField::kAttrs), Serialize(name, attr));
+  }
+  return bytes;
+}
+
+std::string Serialize(const Block& block) {
+  std::string bytes;
+  pbf_writer w(bytes);
+  w.add_int32(N(BlockField::kIndex), block.index());
+  w.add_int32(N(BlockField::kParent), block.parent());
+  for (const Variable* variable : block.variables()) {
+    w.add_message(N(BlockField::kVars), Serialize(*variable));
+  }
+  for (size_t i = 0; i < block.num_ops(); ++i) {
+    w.add_message(N(BlockField::kOps), Serialize(block.op(i)));
+  }
+  w.add_int32(N(BlockField::kForwardBlock), block.forward_block());
+  return bytes;
+}
+
+// ---- reading
+
+std::string Text(pbf_reader& r) {
+  auto view = r.get_view();
+  return std::string(view.data(), view.size());
+}
+
+// A repeated number: one of them, or many packed.
+template <class T, class One, class Packed>
+void Take(pbf_reader& r, std::vector<T>& into, One one, Packed packed) {
+  if (r.wire_type() == protozero::pbf_wire_type::length_delimited) {
+    for (auto v : packed(r)) into.push_back(static_cast<T>(v));
+  } else {
+    into.push_back(static_cast<T>(one(r)));
+  }
+}
+
+TensorType ReadTensorDesc(pbf_reader r) {
+  TensorType type;
+  while (r.next()) {
+    if (r.tag() == 1) {
+      type.dtype = static_cast<DType>(r.get_int32());
+    } else if (r.tag() == 2) {
+      Take(
+          r, type.dims, [](auto& m) { return m.get_int64(); },
+          [](auto& m) { return m.get_packed_int64(); });
+    } else {
+      r.skip();
+    }
+  }
+  return type;
+}
+
+void ReadLodTensorDesc(pbf_reader r, Variable& variable) {
+  while (r.next()) {
+    if (r.tag() == 1) {
+      variable.type = ReadTensorDesc(r.get_message());
+    } else if (r.tag() == 2) {
+      variable.lod_level = r.get_int32();
+    } else {
+      r.skip();
+    }
+  }
+}
+
+void ReadVarType(pbf_reader r, Variable& variable) {
+  while (r.next()) {
+    switch (static_cast<VarTypeField>(r.tag())) {
+      case VarTypeField::kKind:
+        variable.kind = static_cast<VariableKind>(r.get_int32());
+        break;
+      case VarTypeField::kSelectedRows:
+        variable.type = ReadTensorDesc(r.get_message());
+        break;
+      case VarTypeField::kTensor:
+      case VarTypeField::kTensorArray:
+        ReadLodTensorDesc(r.get_message(), variable);
+        break;
+      default:
+        r.skip();
+    }
+  }
+}
+
+Variable ReadVariable(pbf_reader r) {
+  Variable variable;
+  while (r.next()) {
+    switch (static_cast<VarField>(r.tag())) {
+      case VarField::kName:
+        variable.name = Text(r);
+        break;
+      case VarField::kType:
+        ReadVarType(r.get_message(), variable);
+        break;
+      case VarField::kPersistable:
+        variable.persistable = r.get_bool();
+        break;
+      case VarField::kNeedCheckFeed:
+        variable.is_data = r.get_bool();
+        break;
+      case VarField::kIsParameter:
+        variable.is_parameter = r.get_bool();
+        break;
+      case VarField::kStopGradient:
+        variable.stop_gradient = r.get_bool();
+        break;
+      default:
+        r.skip();
+    }
+  }
+  return variable;
+}
+
+// The lists of all kinds; `kind` says which one counts.
+struct AttrParts {
+  std::string name;
+  AttrKind kind = AttrKind::kInt;
+  int64_t whole = 0;
+  double real = 0;
+  bool flag = false;
+  std::string text;
+  std::vector<int64_t> wholes;
+  std::vector<double> reals;
+  std::vector<bool> flags;
+  std::vector<std::string> texts;
+};
+
+void ReadAttrField(pbf_reader& r, AttrParts& attr) {
+  switch (static_cast<AttrField>(r.tag())) {
+    case AttrField::kName:
+      attr.name = Text(r);
+      break;
+    case AttrField::kKind:
+      attr.kind = static_cast<AttrKind>(r.get_int32());
+      break;
+    case AttrField::kInt:
+    case AttrField::kBlock:
+      attr.whole = r.get_int32();
+      break;
+    case AttrField::kLong:
+      attr.whole = r.get_int64();
+      break;
+    case AttrField::kFloat:
+      attr.real = r.get_float();
+      break;
+    case AttrField::kFloat64:
+      attr.real = r.get_double();
+      break;
+    case AttrField::kString:
+      attr.text = Text(r);
+      break;
+    case AttrField::kBool:
+      attr.flag = r.get_bool();
+      break;
+    case AttrField::kInts:
+    case AttrField::kBlocks:
+      Take(
+          r, attr.wholes, [](auto& m) { return m.get_int32(); },
+          [](auto& m) { return m.get_packed_int32(); });
+      break;
+    case AttrField::kLongs:
+      Take(
+          r, attr.wholes, [](auto& m) { return m.get_int64(); },
+          [](auto& m) { return m.get_packed_int64(); });
+      break;
+    case AttrField::kFloats:
+      Take(
+          r, attr.reals, [](auto& m) { return m.get_float(); },
+          [](auto& m) { return m.get_packed_float(); });
+      break;
+    case AttrField::kFloat64s:
+      Take(
+          r, attr.reals, [](auto& m) { return m.get_double(); },
+          [](auto& m) { return m.get_packed_double(); });
+      break;
+    case AttrField::kBools:
+      Take(
+          r, attr.flags, [](auto& m) { return m.get_bool(); },
+          [](auto& m) { return m.get_packed_bool(); });
+      break;
+    case AttrField::kStrings:
+      attr.texts.push_back(Text(r));
+      break;
+    default:
+      r.skip();
+  }
+}
+
+// False for a kind that we do not know.
+bool ReadAttr(pbf_reader r, AttrMap& attrs) {
+  AttrParts attr;
+  while (r.next()) ReadAttrField(r, attr);
+  AttrValue& value = attrs[attr.name];
+  value.kind = attr.kind;
+  switch (attr.kind) {
+    case AttrKind::kInt:
+    case AttrKind::kLong:
+    case AttrKind::kBlock:
+      value.value = attr.whole;
+      return true;
+    case AttrKind::kFloat:
+    case AttrKind::kFloat64:
+      value.value = attr.real;
+      return true;
+    case AttrKind::kString:
+      value.value = std::move(attr.text);
+      return true;
+    case AttrKind::kBool:
+      value.value = attr.flag;
+      return true;
+    case AttrKind::kInts:
+    case AttrKind::kLongs:
+    case AttrKind::kBlocks:
+      value.value = std::move(attr.wholes);
+      return true;
+    case AttrKind::kFloats:
+    case AttrKind::kFloat64s:
+      value.value = std::move(attr.reals);
+      return true;
+    case AttrKind::kStrings:
+      value.value = std::move(attr.texts);
+      return true;
+    case AttrKind::kBools:
+      value.value = std::move(attr.flags);
+      return true;
+  }
+  attrs.erase(attr.name);
+  return false;
+}
+
+Slot ReadSlot(pbf_reader r) {
+  Slot slot;
+  while (r.next()) {
+    if (r.tag() == 1) {
+      slot.name = Text(r);
+    } else if (r.tag() == 2) {
+      slot.arguments.push_back(Text(r));
+    } else {
+      r.skip();
+    }
+  }
+  return slot;
+}
+
+Operation ReadOperation(pbf_reader r) {
+  Operation op;
+  while (r.next()) {
+    switch (static_cast<OpField>(r.tag())) {
+      case OpField::kInputs:
+        op.inputs.push_back(ReadSlot(r.get_message()));
+        break;
+      case OpField::kOutputs:
+        op.outputs.push_back(ReadSlot(r.get_message()));
+        break;
+      case OpField::kType:
+        op.type = Text(r);
+        break;
+      case OpField::kAttrs:
+        ReadAttr(r.get_message(), op.attrs);
+        break;
+      default:
+        r.skip();
+    }
+  }
+  return op;
+}
+
+// The number and the parent come before the block can be made.
+std::pair<int, int> ReadPlace(pbf_reader r) {
+  int index = -1;
+  int parent = -1;
+  while (r.next()) {
+    if (r.tag() == N(BlockField::kIndex)) {
+      index = r.get_int32();
+    } else if (r.tag() == N(BlockField::kParent)) {
+      parent = r.get_int32();
+    } else {
+      r.skip();
+    }
+  }
+  return {index, parent};
+}
+
+Status ReadBlock(pbf_reader r, Program& program, int expected) {
+  auto [index, parent] = ReadPlace(r);
+  if (index != expected) {
+    return DataLoss("block ", expected, " has the number ", index);
+  }
+  if (expected == 0 ? parent != -1 : parent < 0 || parent >= expected) {
+    return DataLoss("block ", expected, " lies in block ", parent);
+  }
+  Block& block = expected == 0 ? program.block(0) : program.AddBlock(parent);
+  while (r.next()) {
+    switch (static_cast<BlockField>(r.tag())) {
+      case BlockField::kVars: {
+        Variable variable = ReadVariable(r.get_message());
+        if (variable.name.empty()) {
+          return DataLoss("block ", expected, ": a variable without a name");
+        }
+        block.AddVariable(std::move(variable));
+        break;
+      }
+      case BlockField::kOps: {
+        Operation op = ReadOperation(r.get_message());
+        if (op.type.empty()) {
+          return DataLoss("block ", expected, ": an operation without a type");
+        }
+        block.Append(std::move(op));
+        break;
+      }
+      case BlockField::kForwardBlock:
+        block.set_forward_block(r.get_int32());
+        break;
+      default:
+        r.skip();
+    }
+  }
+  return OkStatus();
+}
+
+Status CheckBlockNumbers(const Program& program) {
+  const auto count = static_cast<int64_t>(program.num_blocks());
+  for (size_t b = 0; b < program.num_blocks(); ++b) {
+    const Block& block = program.block(b);
+    for (size_t i = 0; i < block.num_ops(); ++i) {
+      for (const auto& [name, attr] : block.op(i).attrs) {
+        std::vector<int64_t> numbers;
+        if (attr.kind == AttrKind::kBlock) {
+          numbers = {std::get<int64_t>(attr.value)};
+        } else if (attr.kind == AttrKind::kBlocks) {
+          numbers = std::get<std::vector<int64_t>>(attr.value);
+        }
+        for (int64_t number : numbers) {
+          if (number < 0 || number >= count) {
+            return DataLoss("operation ", block.op(i).type, ": ", name,
+                            " is block ", number, " of ", count);
+          }
+        }
+      }
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+std::string Serialize(const Program& program) {
+  std::string bytes;
+  pbf_writer w(bytes);
+  for (size_t b = 0; b < program.num_blocks(); ++b) {
+    w.add_message(N(ProgramField::kBlocks), Serialize(program.block(b)));
+  }
+  std::string version;
+  pbf_writer(version).add_int64(1, 0);
+  w.add_message(N(ProgramField::kVersion), version);
+  return bytes;
+}
+
+Result<std::unique_ptr<Program>> Parse(std::string_view bytes) {
+  auto program = std::make_unique<Program>();
+  int blocks = 0;
+  try {
+    pbf_reader r(bytes.data(), bytes.size());
+    while (r.next()) {
+      if (r.tag() == N(ProgramField::kBlocks)) {
+        RETURN_IF_ERROR(ReadBlock(r.get_message(), *program, blocks++)
+                            .WithContext("program"));
+      } else {
+        r.skip();
+      }
+    }
+  } catch (const std::exception& error) {
+    return DataLoss("program: the bytes are damaged or cut off (", error.what(),
+                    ")");
+  }
+  if (blocks == 0) return DataLoss("program: the bytes hold no block");
+  RETURN_IF_ERROR(CheckBlockNumbers(*program).WithContext("program"));
+  return program;
+}
+
+}  // namespace fleet::program
