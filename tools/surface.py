@@ -28,6 +28,10 @@ CLASSES = (
     "paddle.optimizer.Optimizer",
     "paddle.io.DataLoader",
     "paddle.nn.SyncBatchNorm",
+    "paddle.distributed.ParallelEnv",
+    "paddle.distributed.ReduceOp",
+    "paddle.distributed.fleet.DistributedStrategy",
+    "paddle.distributed.fleet.base.role_maker.RoleMakerBase",
 )
 # Members that a test uses without naming them.
 SPELLINGS = {

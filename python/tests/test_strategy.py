@@ -13,15 +13,51 @@ def strategy():
 
 
 def test_flags_have_the_defaults_of_paddle(strategy):
-    off = "amp recompute localsgd dgc gradient_merge lars lamb pipeline elastic auto"
-    off += " sharding adaptive_localsgd fp16_allreduce use_hierarchical_allreduce"
-    off += " sync_batch_norm tensor_parallel find_unused_parameters asp semi_auto"
-    off += " fuse_grad_merge calc_comm_same_stream adam_d2sum is_fl_ps_mode qat"
-    assert not any(getattr(strategy, name) for name in off.split())
-    on = "a_sync sync_nccl_allreduce fuse_all_reduce_ops cudnn_exhaustive_search"
-    assert all(getattr(strategy, name) is True for name in on.split())
-    assert strategy.nccl_comm_num == 1
+    off = [
+        strategy.amp,
+        strategy.recompute,
+        strategy.localsgd,
+        strategy.adaptive_localsgd,
+        strategy.dgc,
+        strategy.gradient_merge,
+        strategy.lars,
+        strategy.lamb,
+        strategy.pipeline,
+        strategy.elastic,
+        strategy.auto,
+        strategy.sharding,
+        strategy.fp16_allreduce,
+        strategy.use_hierarchical_allreduce,
+        strategy.sync_batch_norm,
+        strategy.tensor_parallel,
+        strategy.find_unused_parameters,
+        strategy.without_graph_optimization,
+        strategy.calc_comm_same_stream,
+        strategy.asp,
+        strategy.qat,
+        strategy.fuse_grad_merge,
+        strategy.semi_auto,
+        strategy.auto_search,
+        strategy.heter_ccl_mode,
+        strategy.adam_d2sum,
+        strategy.is_fl_ps_mode,
+        strategy.with_coordinator,
+    ]
+    assert all(value is False for value in off)
+    on = [
+        strategy.a_sync,
+        strategy.sync_nccl_allreduce,
+        strategy.fuse_all_reduce_ops,
+        strategy.cudnn_exhaustive_search,
+        strategy.cudnn_batchnorm_spatial_persistent,
+        strategy.split_data,
+    ]
+    assert all(value is True for value in on)
+    assert strategy.mode == 1 and strategy.nccl_comm_num == 1
+    assert strategy.hierarchical_allreduce_inter_nranks == 1
     assert strategy.fuse_grad_size_in_MB == 32
+    assert strategy.fuse_grad_size_in_num == 8
+    assert strategy.fuse_grad_size_in_TFLOPS == 50
     assert strategy._fuse_grad_size_in_TFLOPS == 50
     assert strategy.conv_workspace_size_limit == 4000
     assert strategy.last_comm_group_size_MB == 1
@@ -41,6 +77,11 @@ def test_groups_have_the_defaults_of_paddle(strategy):
     assert strategy.hybrid_configs["dp_degree"] == -1
     assert strategy.gradient_scale_configs["scale_strategy"] == "avg"
     assert strategy.downpour_table_param["base_threshold"] == 1.5
+    assert strategy.adaptive_localsgd_configs == {"init_k_steps": 1, "begin_step": 1}
+    assert strategy.tensor_parallel_configs["tensor_init_seed"] == -1
+    assert strategy.pipeline_configs["schedule_mode"] == "1F1B"
+    assert strategy.trainer_desc_configs["dump_fields"] == []
+    assert strategy.fs_client_param["uri"] == ""
 
 
 def test_settings_of_programs_have_the_defaults_of_paddle(strategy):
