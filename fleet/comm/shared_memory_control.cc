@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/comm/shared_memory_control.h"
+
+#include <cstring>
+#include <ctime>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <string>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+
+#include "fleet/comm/shared_memory_segment.h"
+
+namespace fleet::comm {
+namespace {
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+static_assert(sizeof(Line) == kLineSpacing);
+// Round, call and payload are in the first cache line of the pair.
+static_assert(offsetof(Line, payload) + kInlineByteSize <= 64);
+
+// Not the private kind: the sleeper is in another process.
+long Futex(std::atomic<uint32_t>& word, int what, uint32_t value,
+           const timespec* timeout) {
+  return syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), what, value,
+                 timeout, nullptr, 0);
+}
+
+long Membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0); }
+
+}  // namespace
+
+size_t Control::ByteSize(int size) {
+  const auto n = static_cast<size_t>(size);
+  const size_t all = sizeof(News) + sizeof(Hub) + n * sizeof(State) +
+                     n * kNumSlots * sizeof(Line) + n * n * sizeof(RingState);
+  return (all + kPageByteSize - 1) / kPageByteSize * kPageByteSize;
+}
+
+Control::Control(std::byte* memory, int rank, int size)
+    : rank_(rank), size_(size) {
+  auto take = [&]<typename T>(T*& place, size_t count) {
+    place = reinterpret_cast<T*>(memory);
+    memory += count * sizeof(T);
+  };
+  const auto n = static_cast<size_t>(size);
+  take(news_, 1);
+  take(hub_, 1);
+  take(states_, n);
+  take(lines_, n * kNumSlots);
+  take(rings_, n * n);
+}
+
+void Control::set_spin(bool spin) {
+  hub_->spin.store(spin, std::memory_order_relaxed);
+}
+
+bool Control::spin() const {
+  return hub_->spin.load(std::memory_order_relaxed) != 0;
+}
+
+void Control::TryMembarrier() {
+  if (Membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) != 0) return;
+  states_[rank_].can_membarrier.store(1, std::memory_order_release);
+}
+
+void Control::UseMembarrier() {
+  // A sleep costs more with it, so only where sleeps are rare.
+  if (!spin()) return;
+  for (int i = 0; i < size_; ++i) {
+    if (states_[i].can_membarrier.load(std::memory_order_acquire) == 0) return;
+  }
+  membarrier_ = true;
+}
+
+void Control::FullFence() {
+#if defined(__SANITIZE_THREAD__)
+  // It knows no fences.
+  hub_->sleepers.fetch_add(0);
+#else
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+
+void Control::WakeSleepers() {
+  for (int i = 0; i < size_; ++i) {
+    if (i != rank_ && states_[i].sleeping.load() != 0) RingBell(i);
+  }
+}
+
+void Control::RingBell(int rank) {
+  states_[rank].event.fetch_add(1);
+  (void)Futex(states_[rank].event, FUTEX_WAKE, INT_MAX, nullptr);
+}
+
+uint32_t Control::BeginSleep() {
+  const uint32_t seen = states_[rank_].event.load();
+  states_[rank_].sleeping.store(1);
+  hub_->sleepers.fetch_add(1);
+  FullFence();
+  // Ranks start to rely on it one after the other, so sleepers do it always.
+  if (spin()) (void)Membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+  return seen;
+}
+
+void Control::FutexWait(uint32_t seen, base::Deadline deadline) {
+  const int64_t ns = deadline.remaining().count();
+  timespec left{};
+  left.tv_sec = static_cast<time_t>(ns / 1'000'000'000);
+  left.tv_nsec = static_cast<long>(ns % 1'000'000'000);
+  // Whatever ends it, the caller looks again.
+  (void)Futex(states_[rank_].event, FUTEX_WAIT, seen,
+              deadline.is_infinite() ? nullptr : &left);
+}
+
+void Control::EndSleep() {
+  hub_->sleepers.fetch_sub(1);
+  states_[rank_].sleeping.store(0);
+}
+
+void Control::Leave() {
+  states_[rank_].left.store(1, std::memory_order_release);
+  WakeAll();
+}
+
+void Control::Fail(const Status& why) {
+  uint32_t none = 0;
+  if (news_->state.compare_exchange_strong(none, kWriting)) {
+    news_->rank = rank_;
+    news_->code = static_cast<int32_t>(why.code());
+    const size_t length =
+        why.message().copy(news_->text, sizeof(news_->text) - 1);
+    news_->text[length] = '\0';
+    news_->state.store(kWritten);
+  }
+  WakeAll();
+}
+
+Status Control::failure() const {
+  const std::string text(news_->text,
+                         strnlen(news_->text, sizeof(news_->text)));
+  return Status(static_cast<StatusCode>(news_->code),
+                base::Concat("rank ", news_->rank, " gave up: ", text));
+}
+
+}  // namespace fleet::comm

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/comm/shared_memory_segment.h"
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace fleet::comm {
+namespace {
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+// MADV_POPULATE_WRITE: faults pages in, and fails where a touch would be a
+// SIGBUS. Newer than the headers of some systems; an old kernel refuses it.
+constexpr int kPopulateWrite = 23;
+
+constexpr size_t kHugePageByteSize = size_t{2} << 20;
+
+// What the kernel says it can still give. It would rather end processes than
+// refuse a page of such memory, so it is asked before. Without an answer,
+// everything.
+uint64_t AvailableByteSize() {
+  std::ifstream file("/proc/meminfo");
+  std::string word;
+  while (file >> word) {
+    uint64_t kilobytes;
+    if (word == "MemAvailable:" && file >> kilobytes) return kilobytes * 1024;
+  }
+  return std::numeric_limits<uint64_t>::max();
+}
+
+}  // namespace
+
+Result<channel::Fd> MakeSharedMemory(size_t byte_size) {
+  channel::Fd memory(memfd_create("fleet", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!memory.valid() ||
+      ftruncate(memory.get(), static_cast<off_t>(byte_size)) != 0 ||
+      fcntl(memory.get(), F_ADD_SEALS, kSeals) != 0) {
+    return Unavailable(ErrnoStatus(errno, base::Concat("shared memory of ",
+                                                       byte_size, " bytes"))
+                           .message());
+  }
+  return memory;
+}
+
+Result<Mapping> Mapping::Of(const channel::Fd& memory, size_t byte_size) {
+  const int seals = fcntl(memory.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals ||
+      lseek(memory.get(), 0, SEEK_END) != static_cast<off_t>(byte_size)) {
+    return DataLoss("what was handed over is no sealed memory of ", byte_size,
+                    " bytes");
+  }
+  void* at = mmap(nullptr, byte_size, PROT_READ | PROT_WRITE, MAP_SHARED,
+                  memory.get(), 0);
+  if (at == MAP_FAILED) {
+    return Unavailable(
+        ErrnoStatus(errno, base::Concat("map ", byte_size, " shared bytes"))
+            .message());
+  }
+  Mapping mapping;
+  mapping.data_ = static_cast<std::byte*>(at);
+  mapping.byte_size_ = byte_size;
+  return mapping;
+}
+
+Status Mapping::Reserve(const channel::Fd& memory, size_t begin,
+                        size_t byte_size) const {
+  const uint64_t available = AvailableByteSize();
+  if (byte_size > available) {
+    return Unavailable("shared memory of ", byte_size, " bytes: only ",
+                       available, " are left");
+  }
+  if (byte_size >= kHugePageByteSize) {
+    // Advice only: where large pages are not given, small ones follow.
+    (void)madvise(data_ + begin, byte_size, MADV_HUGEPAGE);
+    (void)madvise(data_ + begin, byte_size, kPopulateWrite);
+  }
+  int failed;
+  do {
+    failed = fallocate(memory.get(), 0, static_cast<off_t>(begin),
+                       static_cast<off_t>(byte_size));
+  } while (failed != 0 && errno == EINTR);
+  if (failed == 0) return OkStatus();
+  return Unavailable(
+      ErrnoStatus(errno, base::Concat("shared memory of ", byte_size, " bytes"))
+          .message());
+}
+
+void Mapping::Prefault() const {
+  (void)madvise(data_, byte_size_, kPopulateWrite);
+}
+
+Mapping::~Mapping() {
+  if (data_ != nullptr) munmap(data_, byte_size_);
+}
+
+}  // namespace fleet::comm
