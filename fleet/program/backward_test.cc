@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/program/backward.h"
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fleet/base/status_matchers.h"
+#include "fleet/program/define_ops.h"
+
+namespace fleet::program {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
+
+class BackwardTest : public ::testing::Test {
+ protected:
+  BackwardTest() {
+    DefineAllOps(registry_);
+    AddVariable("x", {-1, 4}).stop_gradient = true;
+    AddVariable("w", {4, 4}).is_parameter = true;
+  }
+  Block& block() { return program_.block(0); }
+
+  Variable& AddVariable(const std::string& name, Dims dims) {
+    return block().AddVariable(
+        {.name = name, .type = {DType::kFloat32, std::move(dims)}});
+  }
+  void Append(const std::string& type, Slots inputs, Slots outputs) {
+    ASSERT_OK(block().InferTypes(registry_,
+                                 block().Append({.type = type,
+                                                 .inputs = std::move(inputs),
+                                                 .outputs = std::move(outputs),
+                                                 .made_at = "net.py:9"})));
+  }
+  Result<std::map<std::string, std::string>> Run(
+      const std::string& target, std::set<std::string> no_grad = {}) {
+    return AppendBackward(registry_, program_, {{target, ""}}, no_grad);
+  }
+  std::vector<std::string> Types() const {
+    std::vector<std::string> types;
+    for (size_t i = 0; i < program_.block(0).num_ops(); ++i) {
+      types.push_back(program_.block(0).op(i).type);
+    }
+    return types;
+  }
+
+  OpRegistry registry_;
+  Program program_;
+};
+
+TEST_F(BackwardTest, AChain) {
+  Append("matmul_v2", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"h"}}});
+  Append("tanh", {{"X", {"h"}}}, {{"Out", {"y"}}});
+  ASSERT_OK_AND_ASSIGN(auto gradients, Run("y"));
+  EXPECT_THAT(Types(), ElementsAre("matmul_v2", "tanh", "fill_any_like",
+                                   "tanh_grad", "matmul_v2_grad"));
+  EXPECT_THAT(gradients,
+              UnorderedElementsAre(Pair("y", "y@GRAD"), Pair("h", "h@GRAD"),
+                                   Pair("w", "w@GRAD")));
+  const Operation& matmul = block().op(4);
+  EXPECT_EQ(RoleOf(matmul), OpRole::kBackward);
+  EXPECT_THAT(matmul.input("Out@GRAD"), ElementsAre("h@GRAD"));
+  EXPECT_THAT(matmul.output("X@GRAD"), ElementsAre("@EMPTY@"));
+  EXPECT_THAT(matmul.output("Y@GRAD"), ElementsAre("w@GRAD"));
+  EXPECT_EQ(matmul.made_at, "net.py:9");
+  EXPECT_THAT(block().FindHere("w@GRAD")->type.dims, ElementsAre(4, 4));
+}
+
+TEST_F(BackwardTest, PartsOfASharedVariableAreAdded) {
+  Append("matmul_v2", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"h"}}});
+  Append("matmul_v2", {{"X", {"h"}}, {"Y", {"w"}}}, {{"Out", {"y"}}});
+  ASSERT_OK_AND_ASSIGN(auto gradients, Run("y"));
+  const Operation& sum = block().op(block().num_ops() - 1);
+  EXPECT_EQ(sum.type, "sum");
+  EXPECT_THAT(sum.output("Out"), ElementsAre("w@GRAD"));
+  EXPECT_EQ(gradients.at("w"), "w@GRAD");
+  ASSERT_EQ(sum.input("X").size(), 2);
+  EXPECT_NE(sum.input("X")[0], sum.input("X")[1]);
+  // Each part is what one gradient operation gives.
+  EXPECT_EQ(block().op(3).output("Y@GRAD")[0], sum.input("X")[0]);
+  EXPECT_EQ(block().op(4).output("Y@GRAD")[0], sum.input("X")[1]);
+}
+
+TEST_F(BackwardTest, NothingFlowsWhereItIsStopped) {
+  Append("matmul_v2", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"h"}}});
+  Append("tanh", {{"X", {"h"}}}, {{"Out", {"y"}}});
+  ASSERT_OK_AND_ASSIGN(auto gradients, Run("y", {"h"}));
+  EXPECT_FALSE(gradients.contains("w"));
+  for (const std::string& type : Types()) EXPECT_NE(type, "matmul_v2_grad");
+}
+
+TEST_F(BackwardTest, WhatTheTargetDoesNotNeedIsLeftOut) {
+  Append("tanh", {{"X", {"w"}}}, {{"Out", {"y"}}});
+  Append("exp", {{"X", {"w"}}}, {{"Out", {"z"}}});
+  ASSERT_OK_AND_ASSIGN(auto gradients, Run("y"));
+  EXPECT_THAT(Types(),
+              ElementsAre("tanh", "exp", "fill_any_like", "tanh_grad"));
+  EXPECT_FALSE(gradients.contains("z"));
+}
+
+TEST_F(BackwardTest, AGivenGradient) {
+  AddVariable("dy", {4, 4});
+  Append("tanh", {{"X", {"w"}}}, {{"Out", {"y"}}});
+  ASSERT_OK(AppendBackward(registry_, program_, {{"y", "dy"}}, {}).status());
+  EXPECT_THAT(Types(), ElementsAre("tanh", "tanh_grad"));
+  EXPECT_THAT(block().op(1).input("Out@GRAD"), ElementsAre("dy"));
+}
+
+TEST_F(BackwardTest, ATargetThatIsNotThere) {
+  EXPECT_EQ(Run("nothing").status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(BackwardTest, AnOpWithoutGradientIsNamed) {
+  block().AddVariable({.name = "y", .type = {DType::kFloat32, {4, 4}}});
+  block().Append({.type = "mystery",
+                  .inputs = {{"X", {"w"}}},
+                  .outputs = {{"Out", {"y"}}},
+                  .made_at = "net.py:12"});
+  Status status = Run("y").status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(status.message(), HasSubstr("net.py:12: mystery"));
+}
+
+}  // namespace
+}  // namespace fleet::program
