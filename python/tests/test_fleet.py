@@ -117,6 +117,27 @@ def test_init_reads_the_launchers_variables(monkeypatch):
     assert not fleet.is_first_worker()
 
 
+def test_init_for_servers_in_a_job_without_servers_warns(monkeypatch):
+    monkeypatch.setenv("PADDLE_TRAINER_ENDPOINTS", "127.0.0.1:1,127.0.0.1:2")
+    monkeypatch.setenv("PADDLE_TRAINER_ID", "1")
+    with pytest.warns(UserWarning, match="worker 1 of 2.*without is_collective=True"):
+        fleet.init()
+    assert fleet.worker_num() == 1
+    monkeypatch.setenv("PADDLE_TRAINER_ID", "7")  # makes no sense, and is not asked for
+    fleet.init()
+
+
+def test_one_process_uses_one_gpu(monkeypatch):
+    places = "paddle.distributed.fleet.base.fleet_base.cuda_places"
+    monkeypatch.setattr(places, lambda: ["gpu:0", "gpu:1"])
+    with pytest.raises(ValueError, match="only 1 card"):
+        fleet.init(is_collective=True)
+    fleet.init()
+    monkeypatch.setattr(places, lambda: ["gpu:0"])
+    fleet.init(is_collective=True)
+    assert fleet.worker_num() == 1
+
+
 def test_before_init_everything_says_so():
     for call in (fleet.worker_num, fleet.is_server, fleet.barrier_worker):
         with pytest.raises(RuntimeError, match="call fleet.init"):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import copy
+import re
+from pathlib import Path
 
 import paddle.distributed.fleet as fleet
 import pytest
@@ -349,6 +351,24 @@ def test_hints_are_listed_and_always_accepted(strategy):
         value = not default if isinstance(default, bool) else default + 1
         setattr(strategy, name, value)
     assert strategy.unbuilt() == []
+
+
+def test_the_document_says_of_every_field_what_it_is_for():
+    text = (Path(__file__).parents[2] / "docs/strategy.md").read_text(encoding="utf8")
+    listed = {}
+    for section in text.split("\n## ")[1:]:
+        title, _, body = section.partition("\n")
+        for name in re.findall(r"`(\w+)`", body):
+            listed.setdefault(name, title)
+    titles = {
+        strategy_fields.USED: "Used",
+        strategy_fields.HINT: "Hints",
+        strategy_fields.SERVER: "Parameter servers",
+        strategy_fields.CHANGES: "Not built yet",
+    }
+    for name, field in FLAGS.items():
+        assert listed.get(name) == titles[field.use], name
+    assert set(CONFIGS) <= set(listed)
 
 
 def test_what_changes_results_and_is_not_built_is_named(strategy):

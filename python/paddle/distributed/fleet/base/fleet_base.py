@@ -10,8 +10,9 @@ import copy
 import functools
 import warnings
 
+from .... import _core
 from ....framework.mode import in_dynamic_mode
-from ....framework.place import cuda_places, is_compiled_with_cuda
+from ....framework.place import cuda_places
 from .distributed_strategy import DistributedStrategy
 from .role_maker import PaddleCloudRoleMaker, RoleMakerBase
 from .util_factory import UtilBase
@@ -87,13 +88,8 @@ class Fleet:
         role_maker = _check_role_maker(role_maker, is_collective)
         strategy = _check_strategy(strategy)
         role_maker._generate_role()
-        alone = role_maker._is_non_distributed()
-        if alone and role_maker._is_collective and is_compiled_with_cuda():
-            if len(cuda_places()) > 1:
-                raise ValueError(
-                    "CUDA_VISIBLE_DEVICES should be set only 1 card if you use "
-                    "`python` to launch fleet program."
-                )
+        if role_maker._is_non_distributed():
+            _check_that_it_is_alone(role_maker)
         if role_maker._is_collective and role_maker._worker_num() > 1:
             from ...parallel import init_parallel_env
 
@@ -379,6 +375,29 @@ def _check_role_maker(role_maker, is_collective):
             f"{type(role_maker)}"
         )
     return role_maker
+
+
+def _check_that_it_is_alone(role_maker):
+    """For a process that nothing speaks of as one of several: it may still be one, or
+    mean to be."""
+    if role_maker._is_collective:
+        if len(cuda_places()) > 1:
+            raise ValueError(
+                "CUDA_VISIBLE_DEVICES should be set only 1 card if you use `python` to "
+                "launch fleet program."
+            )
+        return
+    try:
+        role = _core.role_from_environment(True)
+    except ValueError:  # of no job that this script asks for
+        return
+    if role.worker_num > 1:
+        warnings.warn(
+            f"the launcher says that this is {role}, but fleet.init() without "
+            "is_collective=True asks for a job with servers, of which there are none; "
+            "this process will train alone",
+            stacklevel=3,
+        )
 
 
 def _check_strategy(strategy):

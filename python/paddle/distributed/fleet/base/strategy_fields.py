@@ -224,10 +224,6 @@ CONFIGS = {
     "fs_client_param": dict(uri="", user="", passwd="", hadoop_bin=""),
 }
 
-# Groups that only jobs with servers look at, whatever the flags.
-SERVER_CONFIGS = ("a_sync_configs", "trainer_desc_configs", "downpour_table_param")
-SERVER_CONFIGS += ("fs_client_param",)
-
 # Old keys for new ones, which read and write the same value.
 KEY_ALIASES = {
     "sharding_configs": {
