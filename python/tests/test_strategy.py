@@ -258,7 +258,8 @@ def test_text_as_paddle_and_people_write_it(tmp_path, strategy):
     path.write_text(
         """# by hand
         mode: COLLECTIVE, amp : true;
-        amp_configs: { init_loss_scaling: 1.5e3 custom_white_list: ["x", 'y' "z"] }
+        amp_configs: { init_loss_scaling: 1.5e3
+                       custom_white_list: ["x", 'y' "z\\303\\274"] }
         amp_configs < incr_ratio: 3f decr_every_n_nan_or_inf: 0x10 >
         lars_configs { lars_coeff: -.5 epsilon: 1e-3 }
         sharding_configs { sharding_group_size: 4 segment_anchors: "a" }
@@ -267,7 +268,7 @@ def test_text_as_paddle_and_people_write_it(tmp_path, strategy):
     )
     strategy.load_from_prototxt(str(path))
     assert strategy.amp is True and strategy.amp_configs["init_loss_scaling"] == 1500
-    assert strategy.amp_configs["custom_white_list"] == ["x", "yz"]
+    assert strategy.amp_configs["custom_white_list"] == ["x", "yzü"]
     assert strategy.amp_configs["incr_ratio"] == 3
     assert strategy.amp_configs["decr_every_n_nan_or_inf"] == 16
     assert strategy.lars_configs["lars_coeff"] == -0.5

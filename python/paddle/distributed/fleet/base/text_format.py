@@ -11,7 +11,6 @@ a number, a str, a Word (the name of an enum's value) or a message. A repeated f
 occurs several times.
 """
 
-import ast
 import re
 
 
@@ -129,8 +128,14 @@ def _value(tokens):
         parts = [token]
         while tokens.next[0] == "text":  # neighbours are one text
             parts.append(tokens.take()[1])
-        return "".join(ast.literal_eval(part) for part in parts)
+        return "".join(_unquote(part) for part in parts)
     raise tokens.wrong(f"expected a value, not {token!r}")
+
+
+def _unquote(token):
+    """Escapes are those of bytes, and the bytes are UTF-8."""
+    data = token[1:-1].encode("utf8").decode("unicode_escape").encode("latin-1")
+    return data.decode("utf8")
 
 
 def _number(tokens, token):
