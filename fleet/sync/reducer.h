@@ -31,19 +31,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "fleet/base/interrupt.h"
 #include "fleet/base/status.h"
 #include "fleet/comm/communicator.h"
+#include "fleet/sync/state.h"
 
 namespace fleet::sync {
-
-struct NamedTensor {
-  std::string name;
-  at::Tensor tensor;
-  // For parameters: gradients are rows of a sparse tensor, as those of an
-  // embedding with sparse=True, and are exchanged as rows. Where it is false, a
-  // sparse gradient becomes a dense one.
-  bool sparse = false;
-};
 
 struct ReducerOptions {
   // A bucket is closed when it holds so much. Larger ones cost fewer rounds
@@ -60,6 +53,9 @@ struct ReducerOptions {
   int ranks_on_host = 0;
   // How long one exchange waits for late ranks.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
+  // Asked while backward waits for a thread of the communicator, so that ^C
+  // ends it.
+  base::InterruptCheck interrupt;
   // A rank that is alone has nothing to exchange, and its gradients stay where
   // they are. True: it goes the way of many, for tests.
   bool even_alone = false;
@@ -83,8 +79,9 @@ class Reducer final {
  public:
   // Makes all parameters and buffers equal to those of rank 0, in place.
   // FailedPrecondition, on every rank, names the first one whose name, shape or
-  // type is not the same on all. Parameters must be leaves that live where the
-  // communicator works. `communicator` outlives the Reducer.
+  // type is not the same on all. Parameters must be leaves of floating point
+  // that live where the communicator works; one that asks for no gradient now
+  // must not do so later. `communicator` outlives the Reducer.
   static Result<std::unique_ptr<Reducer>> Make(
       comm::Communicator& communicator, std::vector<NamedTensor> parameters,
       std::vector<NamedTensor> buffers, ReducerOptions options);
