@@ -2,6 +2,8 @@
 """The Fleet API in one process; test_fleet_job.py has it in jobs of several."""
 
 import os
+import subprocess
+import sys
 
 import numpy as np
 import paddle
@@ -56,6 +58,18 @@ def test_functions_are_methods_of_the_one_fleet():
     for name in ("init", "worker_num", "minimize", "step", "_final_strategy"):
         assert getattr(fleet, name).__self__ is fleet.fleet
     assert fleet.util is fleet.fleet.util and isinstance(fleet.util, fleet.UtilBase)
+
+
+def test_starting_up_loads_no_numpy():
+    code = """
+import sys
+from paddle.distributed import fleet
+fleet.init(is_collective=True)
+print("numpy" in sys.modules)
+assert fleet.metrics.acc
+"""
+    command = [sys.executable, "-c", code]
+    assert subprocess.check_output(command, text=True) == "False\n"
 
 
 def test_queries_alone():
@@ -158,7 +172,8 @@ def test_a_strategy_may_come_with_init():
     with pytest.raises(NotImplementedError, match="lamb=True"):
         fleet.distributed_model(nn.Linear(1, 1))
     fleet.init(is_collective=True)
-    assert fleet.distributed_model(nn.Linear(1, 1))
+    with pytest.warns(UserWarning, match="single-card"):
+        assert fleet.distributed_model(nn.Linear(1, 1))
 
 
 # -- the life of a job with servers
@@ -332,7 +347,8 @@ def test_sync_batch_norm_takes_the_place_of_batch_norm():
     fleet.init(is_collective=True, strategy=strategy)
     layer = nn.Sequential(nn.Conv2D(1, 2, 3), nn.BatchNorm2D(2), nn.ReLU())
     scale = layer[1].weight
-    model = fleet.distributed_model(layer)
+    with pytest.warns(UserWarning, match="single-card"):
+        model = fleet.distributed_model(layer)
     kinds = {type(below) for below in model.sublayers()}
     assert nn.SyncBatchNorm in kinds and nn.BatchNorm2D not in kinds
     assert any(p is scale for p in model.parameters())

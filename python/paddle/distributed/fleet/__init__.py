@@ -10,8 +10,8 @@
 The functions are methods of the one Fleet of this process, `fleet.fleet`.
 """
 
-from ..._later import explain
-from . import base, metrics
+from ..._later import explain, on_first_use
+from . import base
 from .base import role_maker
 from .base.distributed_strategy import DistributedStrategy
 from .base.fleet_base import Fleet
@@ -42,10 +42,13 @@ for _name in """
 """.split():
     globals()[_name] = getattr(fleet, _name)
 
-__getattr__ = explain(
+_later = explain(
     __name__,
     static_graphs="meta_optimizers",
     the_parameter_server="MultiSlotDataGenerator MultiSlotStringDataGenerator dataset "
     "data_generator utils init_coordinator make_fl_strategy get_fl_client",
     hybrid_parallel_training="meta_parallel CommunicateTopology HybridCommunicateGroup",
 )
+
+# With numpy, which takes long to load.
+__getattr__ = on_first_use(__name__, {"metrics": (".metrics",)}, _later)

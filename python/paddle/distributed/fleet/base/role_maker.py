@@ -8,8 +8,6 @@ launcher's variables and checks them, and answers questions about it.
 import os
 import warnings
 
-import numpy as np
-
 from .... import _core
 from ....framework.mode import in_dynamic_mode
 
@@ -74,6 +72,8 @@ class Gloo:
             raise ValueError(f"mode must be sum, max or min, but is {mode!r}")
         if not self._connect(comm_world):
             return input
+        import numpy as np  # here, since it takes long to load
+
         from .... import to_tensor
         from ... import ReduceOp, all_reduce
 
