@@ -56,5 +56,5 @@ def get_cuda_device_count():
 __getattr__ = explain(
     __name__,
     static_graphs="Scope LoDTensor LoDTensorArray ProgramDesc Executor globals",
-    distributed_training="Gloo",
+    the_parameter_server="Gloo",
 )

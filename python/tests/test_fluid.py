@@ -589,14 +589,13 @@ def test_metrics_have_eval():
     [
         (fluid, "Executor", "static graphs"),
         (fluid, "default_main_program", "static graphs"),
-        (fluid, "DistributeTranspiler", "distributed training"),
+        (fluid, "DistributeTranspiler", "the parameter server"),
         (fluid.layers, "fc", "static graphs"),
         (fluid.layers, "data", "static graphs"),
         (fluid.io, "save_persistables", "static graphs"),
         (fluid.framework, "Program", "static graphs"),
         (fluid.clip, "set_gradient_clip", "static graphs"),
         (fluid.optimizer, "PipelineOptimizer", "static graphs"),
-        (fluid.dygraph, "DataParallel", "distributed training"),
     ],
 )
 def test_what_belongs_to_later_says_so(module, name, reason):

@@ -397,7 +397,6 @@ def test_batch_cuts_a_reader_into_lists():
         ("jit.to_static", "static graphs"),
         ("inference.Config", "static graphs"),
         ("inference.create_predictor", "static graphs"),
-        ("distributed.init_parallel_env", "distributed training"),
         ("amp.auto_cast", "mixed precision"),
         ("amp.GradScaler", "mixed precision"),
         ("onnx.export", "the export of models"),

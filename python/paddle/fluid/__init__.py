@@ -79,6 +79,6 @@ __getattr__ = _explain(
     "create_lod_tensor create_random_int_lodtensor memory_optimize "
     "release_memory append_backward gradients nets backward compiler executor "
     "profiler contrib average evaluator install_check save load",
-    distributed_training="DistributeTranspiler DistributeTranspilerConfig transpiler "
+    the_parameter_server="DistributeTranspiler DistributeTranspilerConfig transpiler "
     "incubate communicator distributed",
 )
