@@ -28,6 +28,7 @@ demo: build ## train an image classifier and watch it learn
 test: build ## set up, build, and pass all tests
 	@ctest --test-dir build/release --output-on-failure -j $(JOBS)
 	@$(PYTHON) -m pytest -q python/tests
+	@$(PYTHON) -m pytest -q tests/launch
 	@tests/install
 
 test-gpu: ## eager tests on a GPU: make test-gpu PYTHON=python3

@@ -22,19 +22,24 @@
 
 #include "fleet/base/check.h"
 #include "fleet/base/deadline.h"
+#include "fleet/cluster/launch_descriptor.h"
 #include "fleet/cluster/launch_text.h"
 
 namespace fleet::cluster {
 namespace {
 
-using channel::Fd;
-
 constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP};
 
+// Without those that whoever started fleetrun ignores: a blocked signal comes
+// even when it is ignored.
 sigset_t WatchedSignals() {
   sigset_t set;
   sigemptyset(&set);
-  for (int signal : kPassedOn) sigaddset(&set, signal);
+  for (int signal : kPassedOn) {
+    struct sigaction action = {};
+    sigaction(signal, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) sigaddset(&set, signal);
+  }
   sigaddset(&set, SIGCHLD);
   return set;
 }
@@ -122,7 +127,7 @@ int RunGuarded(const std::function<int(const GuardedJob&)>& job) {
     std::perror("fleetrun: fork");
     return 1;
   }
-  const Fd signals(signalfd(-1, &set, SFD_CLOEXEC));
+  const Descriptor signals(signalfd(-1, &set, SFD_CLOEXEC));
   if (child > 0) {
     close(alive[0]);
     return WaitForJob(child, signals.get());
@@ -131,7 +136,7 @@ int RunGuarded(const std::function<int(const GuardedJob&)>& job) {
   setpgid(0, 0);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   close(alive[1]);
-  const Fd front_gone(alive[0]);
+  const Descriptor front_gone(alive[0]);
   const int code = job({signals.get(), front_gone.get()});
   EndDescendants();
   std::fflush(nullptr);

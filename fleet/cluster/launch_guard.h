@@ -15,8 +15,6 @@
 #include <functional>
 #include <sys/types.h>
 
-#include "fleet/channel/socket.h"
-
 namespace fleet::cluster {
 
 // What the job's process finds out through descriptors, to be polled.

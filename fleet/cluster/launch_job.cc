@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fleet/channel/socket.h"
+#include "fleet/cluster/launch_descriptor.h"
 #include "fleet/cluster/launch_text.h"
 
 namespace fleet::cluster {
@@ -48,7 +50,7 @@ Status LocalJob::Start(const Command& command, const Environment& env,
     const std::string path = options_.log_dir + "/" + LogNameOf(process);
     const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC |
                       (options_.append_to_logs ? 0 : O_TRUNC);
-    const channel::Fd log(open(path.c_str(), flags, 0666));
+    const Descriptor log(open(path.c_str(), flags, 0666));
     if (!log.valid()) return ErrnoStatus(errno, path);
     const off_t begin = lseek(log.get(), 0, SEEK_END);
     ASSIGN_OR_RETURN(
@@ -79,7 +81,7 @@ JobEnd LocalJob::Wait() {
   }
   // What they left running, whatever its depth.
   EndDescendants();
-  if (screen_) screen_->Copy();
+  FinishScreen();
   if (plan_.num_local(RoleKind::kServer) > 0 && end_.exit_code == 0) {
     WriteError("all parameter server are killed\n");
   }
@@ -96,8 +98,8 @@ void LocalJob::HandleSignals() {
     phase_deadline_ = base::Deadline::After(milliseconds(0));
     return;
   }
-  WriteError(base::Concat("fleetrun: SIG", sigabbrev_np(signal),
-                          ": ending ", running_.size(), " processes\n"));
+  WriteError(base::Concat("fleetrun: SIG", sigabbrev_np(signal), ": ending ",
+                          running_.size(), " processes\n"));
   end_.was_told = true;
   if (end_.exit_code == 0) end_.exit_code = 128 + signal;
   End(signal);
@@ -191,6 +193,19 @@ void LocalJob::CheckDeadline() {
     if (!process.ended) kill(-process.pid, SIGKILL);
   }
   phase_deadline_ = base::Deadline::Infinite();
+}
+
+void LocalJob::FinishScreen() {
+  while (screen_) {
+    const int busy = screen_->Copy();
+    if (busy < 0) return;
+    pollfd events[] = {{busy, POLLOUT, 0},
+                       {guard_.signals, POLLIN, 0},
+                       {guard_.front_gone, POLLIN, 0}};
+    poll(events, 3, -1);
+    if (events[1].revents != 0) HandleSignals();
+    if (events[2].revents != 0 || end_.was_told) return;
+  }
 }
 
 bool LocalJob::AllEnded(bool workers_only) const {

@@ -75,6 +75,8 @@ class LocalJob final {
   // Sends `signal` to those that run, and sets the time of SIGKILL.
   void End(int signal);
   void CheckDeadline();
+  // Shows the rest of the log, unless told to end.
+  void FinishScreen();
   bool AllEnded(bool workers_only) const;
   int PollPatience() const;
 

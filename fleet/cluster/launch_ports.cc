@@ -6,26 +6,27 @@
 #include <sys/socket.h>
 #include <utility>
 
+#include "fleet/channel/socket.h"
+
 namespace fleet::cluster {
 namespace {
 
-using channel::Address;
-using channel::Fd;
 using channel::SocketAddress;
 
-bool AllowReuse(const Fd& fd) {
+bool AllowReuse(const Descriptor& fd) {
   const int on = 1;
   return setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0;
 }
 
 // Bound, and not yet listening. Puts the real port into `endpoint`.
-Result<Fd> Bind(Endpoint& endpoint) {
+Result<Descriptor> Bind(Endpoint& endpoint) {
   ASSIGN_OR_RETURN(
       std::vector<SocketAddress> addresses,
       channel::Resolve({.host = endpoint.host, .port = endpoint.port}));
   Status failure;
   for (const SocketAddress& address : addresses) {
-    Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    Descriptor fd(
+        socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     // A port by number may still be held by connections of a job that just
     // ended. One of the kernel's choice must be ours alone: two who allow reuse
     // may get the same.
@@ -44,8 +45,8 @@ Result<Fd> Bind(Endpoint& endpoint) {
   return failure;
 }
 
-Result<Fd> BindAndListen(Endpoint& endpoint) {
-  ASSIGN_OR_RETURN(Fd fd, Bind(endpoint));
+Result<Descriptor> BindAndListen(Endpoint& endpoint) {
+  ASSIGN_OR_RETURN(Descriptor fd, Bind(endpoint));
   if (listen(fd.get(), SOMAXCONN) != 0) {
     return ErrnoStatus(errno, ToString(endpoint));
   }
@@ -58,7 +59,7 @@ Result<ReservedPorts> ReservePorts(LaunchPlan& plan) {
   ReservedPorts ports;
   for (const ProcessPlan& process : plan.processes) {
     Endpoint& endpoint = plan.endpoint_of(process);
-    Result<Fd> listener = BindAndListen(endpoint);
+    Result<Descriptor> listener = BindAndListen(endpoint);
     if (!listener.ok()) {
       return listener.status().WithContext(base::Concat(
           "cannot listen for ", NameOf(plan, process),
@@ -71,7 +72,7 @@ Result<ReservedPorts> ReservePorts(LaunchPlan& plan) {
   if (is_first && (one_host || plan.torch_master.port != 0)) {
     // Only for programs with torch's own rendezvous, which will say it
     // themselves when the port is taken.
-    Result<Fd> fd = Bind(plan.torch_master);
+    Result<Descriptor> fd = Bind(plan.torch_master);
     if (fd.ok() && AllowReuse(*fd)) ports.torch_master = std::move(fd).value();
   }
   return ports;

@@ -10,18 +10,18 @@
 #include <vector>
 
 #include "fleet/base/status.h"
-#include "fleet/channel/socket.h"
+#include "fleet/cluster/launch_descriptor.h"
 #include "fleet/cluster/launch_plan.h"
 
 namespace fleet::cluster {
 
 struct ReservedPorts {
   // By process of the plan; each listens.
-  std::vector<channel::Fd> listeners;
+  std::vector<Descriptor> listeners;
   // Keeps torch_master's port from being given to somebody who asks for any,
   // while one who asks for it by number and SO_REUSEADDR, as torch does, gets
   // it.
-  channel::Fd torch_master;
+  Descriptor torch_master;
 };
 
 // Binds the endpoints of the plan's own processes, and writes the ports chosen

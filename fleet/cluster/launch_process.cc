@@ -9,6 +9,7 @@
 #include <optional>
 #include <unistd.h>
 
+#include "fleet/cluster/launch_descriptor.h"
 #include "fleet/cluster/launch_guard.h"
 
 namespace fleet::cluster {
@@ -122,7 +123,7 @@ Result<pid_t> StartProcess(const Command& command, Environment env, int log_fd,
   std::vector<std::string> arguments = command.arguments;
   const std::vector<char*> argv = Pointers(arguments);
   const std::vector<char*> envp = Pointers(variables);
-  const channel::Fd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const Descriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child < 0) return ErrnoStatus(errno, "fork");

@@ -9,7 +9,7 @@
 #include <string>
 #include <sys/types.h>
 
-#include "fleet/channel/socket.h"
+#include "fleet/cluster/launch_descriptor.h"
 
 namespace fleet::cluster {
 
@@ -18,11 +18,12 @@ class LogOnScreen final {
   // Follows the file from `begin` on, to `screen_fd`, which is not owned.
   LogOnScreen(const std::string& path, off_t begin, int screen_fd);
 
-  // Copies what is new as far as the screen takes it without waiting.
-  void Copy();
+  // Copies what is new as far as the screen takes it without waiting. Returns
+  // the screen's descriptor when it has to be waited for, else -1.
+  int Copy();
 
  private:
-  channel::Fd log_;
+  Descriptor log_;
   off_t position_;
   int screen_;
 };

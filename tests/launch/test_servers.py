@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of workers and parameter servers."""
+
+import re
+import socket
+
+BY_ROLE = """\
+#!/bin/sh
+case $TRAINING_ROLE in
+  PSERVER) echo server $POD_IP:$PADDLE_PORT; {server} ;;
+  TRAINER) echo worker $PADDLE_TRAINER_ID; {worker} ;;
+  HETER_TRAINER) echo heter $POD_IP:$PADDLE_PORT ;;
+esac
+"""
+WAIT_FOR_FILE = "until [ -e done ]; do sleep 0.01; done"
+
+
+def test_servers_end_by_themselves_after_the_last_worker(launcher):
+    launcher.write(
+        "t.sh",
+        BY_ROLE.format(
+            server=WAIT_FOR_FILE + "; echo flushed",
+            worker="[ $PADDLE_TRAINER_ID = 0 ] && { sleep 0.2; touch done; }; exit 0",
+        ),
+    )
+    done = launcher.run("--worker_num=2", "--server_num=2", "./t.sh")
+    assert done.returncode == 0, done.stderr
+    for i in (0, 1):
+        assert launcher.log(f"workerlog.{i}") == f"worker {i}\n"
+        assert re.fullmatch(
+            r"server 127\.0\.0\.1:\d+\nflushed\n", launcher.log(f"serverlog.{i}")
+        )
+    assert "all workers exit, going to finish parameter server\n" in done.stderr
+    assert "all parameter server are killed\n" in done.stderr
+    assert "worker 0" in done.stdout
+
+
+def test_servers_that_stay_are_ended(launcher):
+    launcher.write("t.sh", BY_ROLE.format(server="exec sleep 600", worker="exit 0"))
+    done = launcher.run(
+        "--worker_num=2", "--server_num=2", "--server_grace=0.2", "./t.sh"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "all parameter server are killed\n" in done.stderr
+    launcher.assert_nothing_left()
+
+
+def test_a_crashed_worker_fails_the_job(launcher):
+    launcher.write(
+        "t.sh",
+        BY_ROLE.format(
+            server="exec sleep 600",
+            worker="[ $PADDLE_TRAINER_ID = 1 ] && exit 9; exec sleep 600",
+        ),
+    )
+    done = launcher.run("--worker_num=2", "--server_num=1", "./t.sh")
+    assert done.returncode == 9
+    assert re.search(r"fleetrun: worker 1 at .* failed: exit code 9", done.stderr)
+    assert "server are killed" not in done.stderr
+    launcher.assert_nothing_left()
+
+
+def test_a_crashed_server_fails_the_job(launcher):
+    launcher.write("t.sh", BY_ROLE.format(server="kill -9 $$", worker="exec sleep 600"))
+    done = launcher.run("--worker_num=1", "--server_num=1", "./t.sh")
+    assert done.returncode == 137
+    assert re.search(r"fleetrun: server 0 at .* failed: SIGKILL", done.stderr)
+    launcher.assert_nothing_left()
+
+
+def test_a_server_that_fails_at_the_end_fails_the_job(launcher):
+    launcher.write(
+        "t.sh",
+        BY_ROLE.format(
+            server=WAIT_FOR_FILE + "; sleep 0.2; exit 6", worker="touch done"
+        ),
+    )
+    done = launcher.run("--worker_num=1", "--server_num=1", "./t.sh")
+    assert done.returncode == 6
+
+
+def test_logs_of_a_second_job_replace_those_of_the_first(launcher):
+    launcher.write("t.sh", BY_ROLE.format(server="exit 0", worker="exit 0"))
+    for _ in range(2):
+        launcher.run("--worker_num=1", "--server_num=1", "./t.sh")
+    assert launcher.log("workerlog.0") == "worker 0\n"
+
+
+def test_places_can_be_named(launcher):
+    with socket.socket() as a, socket.socket() as b, socket.socket() as c:
+        for s in (a, b, c):
+            s.bind(("127.0.0.1", 0))
+        ports = [s.getsockname()[1] for s in (a, b, c)]
+    launcher.write("t.sh", BY_ROLE.format(server="exit 0", worker="exit 0"))
+    done = launcher.run(
+        f"--servers=127.0.0.1:{ports[0]}",
+        f"--workers=127.0.0.1:{ports[1]}",
+        f"--heter_workers=127.0.0.1:{ports[2]}",
+        "./t.sh",
+    )
+    assert done.returncode == 0, done.stderr
+    assert launcher.log("serverlog.0") == f"server 127.0.0.1:{ports[0]}\n"
+    assert launcher.log("heterlog.0") == f"heter 127.0.0.1:{ports[2]}\n"
