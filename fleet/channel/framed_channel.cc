@@ -46,7 +46,17 @@ FramedChannel::FramedChannel(std::string peer,
   ahead_.resize(stream_->read_ahead());
 }
 
+FramedChannel::~FramedChannel() {
+  if (origin_.in_child()) {
+    // Its end is the parent's to say, and so are its threads.
+    (void)stream_.release();
+    return;
+  }
+  Close();
+}
+
 Status FramedChannel::ended() const {
+  RETURN_IF_ERROR(origin_.Check());
   if (!aborted_.load(std::memory_order_acquire)) return OkStatus();
   base::MutexLock lock(mutex_);
   return why_;
@@ -54,6 +64,7 @@ Status FramedChannel::ended() const {
 
 void FramedChannel::Abort(Status why) {
   FLEET_CHECK(!why.ok());
+  if (origin_.in_child()) return;
   {
     base::MutexLock lock(mutex_);
     if (why_.ok()) why_ = std::move(why);

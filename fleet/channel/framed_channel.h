@@ -16,6 +16,7 @@
 #include "fleet/base/mutex.h"
 #include "fleet/channel/byte_stream.h"
 #include "fleet/channel/channel.h"
+#include "fleet/channel/fork.h"
 #include "fleet/channel/waited.h"
 
 namespace fleet::channel {
@@ -26,7 +27,7 @@ class FramedChannel final : public Channel {
   static constexpr uint64_t kMaxByteSize = uint64_t{1} << 48;
 
   FramedChannel(std::string peer, std::unique_ptr<ByteStream> stream);
-  ~FramedChannel() override { Close(); }
+  ~FramedChannel() override;
 
   Status SendParts(std::span<const ConstBytes> parts,
                    Deadline deadline) override;
@@ -37,14 +38,15 @@ class FramedChannel final : public Channel {
  private:
   using Header = std::array<std::byte, 8>;
 
-  // Ok, or what Abort was given.
+  // Ok, or what Abort was given; not ok in a forked child.
   Status ended() const;
   // Goes on filling `into`, of which `*got` bytes are there.
   Status Fill(MutableBytes into, size_t* got, const char* what,
               Deadline deadline);
   size_t TakeFromAhead(MutableBytes into);
 
-  const std::unique_ptr<ByteStream> stream_;
+  const Origin origin_;
+  std::unique_ptr<ByteStream> stream_;
 
   std::atomic<bool> aborted_ = false;
   mutable base::Mutex mutex_;

@@ -79,8 +79,10 @@ Status CheckSecret(const MeetOptions& options) {
 }
 
 Result<Fd> OpenSocket(const SocketAddress& address) {
-  Fd fd(socket(address.storage.ss_family,
-               SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Fd fd = Fd::Open([&] {
+    return socket(address.storage.ss_family,
+                  SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  });
   if (!fd.valid()) return ErrnoStatus(errno, "socket");
   return fd;
 }
@@ -316,8 +318,10 @@ Status Listener::TakeNewGuests() {
     Guest guest;
     SocketAddress from;
     from.byte_size = sizeof(from.storage);
-    guest.fd = Fd(accept4(fd_.get(), from.get(), &from.byte_size,
-                          SOCK_CLOEXEC | SOCK_NONBLOCK));
+    guest.fd = Fd::Open([&] {
+      return accept4(fd_.get(), from.get(), &from.byte_size,
+                     SOCK_CLOEXEC | SOCK_NONBLOCK);
+    });
     if (!guest.fd.valid()) {
       const bool exhausted = errno == EMFILE || errno == ENFILE ||
                              errno == ENOBUFS || errno == ENOMEM;

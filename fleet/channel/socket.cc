@@ -94,7 +94,7 @@ class SocketStream final : public ByteStream {
 }  // namespace
 
 Fd::~Fd() {
-  if (fd_ >= 0) close(fd_);
+  if (fd_ >= 0) ForkRegistry::Remove(fd_, /*close=*/true);
 }
 
 std::string Address::ToString() const {

@@ -21,14 +21,26 @@
 #include "fleet/base/interrupt.h"
 #include "fleet/base/status.h"
 #include "fleet/channel/byte_stream.h"
+#include "fleet/channel/fork.h"
 
 namespace fleet::channel {
 
-// Owns a file descriptor and closes it.
+// Owns a file descriptor and closes it. In a forked child it is closed from the
+// start (fork.h).
 class Fd final {
  public:
   Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
+  explicit Fd(int fd) : fd_(fd) {
+    if (fd_ >= 0) ForkRegistry::Add(fd_);
+  }
+  // Of what `make` opens; no child is forked in between. Not valid() when it
+  // returns -1.
+  template <typename Make>
+  static Fd Open(Make make) {
+    Fd fd;
+    fd.fd_ = ForkRegistry::Open(make);
+    return fd;
+  }
   Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Fd& operator=(Fd&& other) noexcept {
     std::swap(fd_, other.fd_);
@@ -39,7 +51,10 @@ class Fd final {
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
   // Who gets it closes it.
-  int Release() { return std::exchange(fd_, -1); }
+  int Release() {
+    if (fd_ >= 0) ForkRegistry::Remove(fd_, /*close=*/false);
+    return std::exchange(fd_, -1);
+  }
 
  private:
   int fd_ = -1;

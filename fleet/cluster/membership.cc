@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "fleet/base/log.h"
-#include "fleet/channel/socket.h"
+#include "fleet/channel/fork.h"
 #include "fleet/cluster/membership_protocol.h"
 
 namespace fleet::cluster {
@@ -22,6 +22,41 @@ std::string ThisProcess() {
   (void)gethostname(host, sizeof(host) - 1);
   return base::Concat("process ", getpid(), " on ", host);
 }
+
+// A membership as the forked children of its process see it: nothing. Its
+// threads, and the locks that they may have held, are not theirs.
+class OwnMembership final : public Membership {
+ public:
+  explicit OwnMembership(std::unique_ptr<Membership> real)
+      : real_(std::move(real)) {}
+  ~OwnMembership() override {
+    if (origin_.in_child()) (void)real_.release();
+  }
+
+  int rank() const override { return real_->rank(); }
+  int size() const override { return real_->size(); }
+  const std::string& job_id() const override { return real_->job_id(); }
+  const std::string& host() const override { return real_->host(); }
+  const std::string& secret() const override { return real_->secret(); }
+  Store& store() override { return real_->store(); }
+  int Subscribe(std::function<void(const News&)> listener) override {
+    return origin_.in_child() ? 0 : real_->Subscribe(std::move(listener));
+  }
+  void Unsubscribe(int subscription) override {
+    if (!origin_.in_child()) real_->Unsubscribe(subscription);
+  }
+  void Report(std::string topic, Status why) override {
+    if (origin_.in_child()) return;
+    real_->Report(std::move(topic), std::move(why));
+  }
+  void Leave(base::Deadline deadline) override {
+    if (!origin_.in_child()) real_->Leave(deadline);
+  }
+
+ private:
+  const channel::Origin origin_;
+  std::unique_ptr<Membership> real_;
+};
 
 }  // namespace
 
@@ -148,12 +183,12 @@ Result<std::unique_ptr<Membership>> Membership::Join(const Role& role,
                                                      JoinOptions options,
                                                      base::Deadline deadline) {
   if (!role.is_worker()) {
-    const channel::Fd owned(options.listen_fd);
     return InvalidArgument(ToString(role), " cannot join the workers");
   }
-  if (role.index == 0) return JoinAsHost(role, std::move(options), deadline);
-  const channel::Fd owned(options.listen_fd);
-  return JoinAsGuest(role, std::move(options), deadline);
+  const auto join = role.index == 0 ? JoinAsHost : JoinAsGuest;
+  ASSIGN_OR_RETURN(std::unique_ptr<Membership> real,
+                   join(role, std::move(options), deadline));
+  return std::make_unique<OwnMembership>(std::move(real));
 }
 
 }  // namespace fleet::cluster

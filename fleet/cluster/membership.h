@@ -31,8 +31,8 @@ namespace fleet::cluster {
 struct JoinOptions {
   // What all processes of the job know; empty: everybody is believed.
   std::string secret;
-  // A bound socket that the launcher gave this process, or -1. Join takes it:
-  // rank 0 listens on it, the others close it.
+  // A bound socket that the launcher gave this process, or -1. Rank 0 takes it
+  // and listens on it; the others leave it alone.
   int listen_fd = -1;
   std::chrono::milliseconds heartbeat_interval = std::chrono::seconds(1);
   // Without a sign of life for so long, a rank counts as dead.
@@ -54,6 +54,8 @@ struct News {
   Status why;         // names the rank, its host and process
 };
 
+// Thread-safe. In a forked child, which is no rank, the store's calls are
+// FailedPrecondition and the rest does nothing.
 class Membership {
  public:
   // Meets all workers of `role` at the place that meeting_place.h finds.

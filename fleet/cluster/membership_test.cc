@@ -12,6 +12,7 @@
 #include "fleet/base/mutex.h"
 #include "fleet/base/status_matchers.h"
 #include "fleet/channel/meet.h"
+#include "fleet/cluster/membership_fixtures.h"
 #include "fleet/cluster/store_conformance.h"
 
 namespace fleet::cluster {
@@ -23,57 +24,16 @@ using testing::AllOf;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
 
-// Long enough for any machine; reached only when something is broken.
-Deadline Patient() { return Deadline::After(60s); }
-
-// A socket that is bound to a free port of this host, and its endpoint.
-struct Port {
-  channel::Fd fd;
-  Endpoint endpoint;
-};
-Port FreePort() {
-  channel::Address any;
-  any.host = "127.0.0.1";
-  const channel::SocketAddress at = Resolve(any).value().front();
-  channel::Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  EXPECT_EQ(bind(fd.get(), at.get(), at.byte_size), 0);
-  EXPECT_EQ(listen(fd.get(), 16), 0);
-  channel::SocketAddress bound;
-  bound.byte_size = sizeof(bound.storage);
-  EXPECT_EQ(getsockname(fd.get(), bound.get(), &bound.byte_size), 0);
-  return {std::move(fd), {"127.0.0.1", ToAddress(bound).port}};
-}
-
-Role Worker(int rank, int size, const Endpoint& first) {
-  Role role;
-  role.is_collective = true;
-  role.source = RoleSource::kPaddle;
-  role.index = rank;
-  role.worker_num = size;
-  role.worker_endpoints.push_back(first);
-  for (int i = 1; i < size; ++i) {
-    role.worker_endpoints.push_back({"127.0.0.1", static_cast<uint16_t>(i)});
-  }
-  return role;
-}
-
-// Fast beats, so that tests of silence are short.
-JoinOptions Options() {
-  JoinOptions options;
-  options.secret = "the secret of the test";
-  return options;
-}
-
 // All ranks of a job as objects of this process.
 class Job {
  public:
-  explicit Job(int size) : port_(FreePort()), members_(size), ends_(size) {
+  explicit Job(int size) : members_(size) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([this, rank, size] {
         JoinOptions options = Options();
-        if (rank == 0) options.listen_fd = port_.fd.Release();
-        auto joined = Membership::Join(Worker(rank, size, port_.endpoint),
+        if (rank == 0) options.listen_fd = port_.Release();
+        auto joined = Membership::Join(Worker(rank, size, port_.endpoint()),
                                        std::move(options), Patient());
         EXPECT_OK(joined);
         if (joined.ok()) members_[rank] = std::move(*joined);
@@ -83,6 +43,7 @@ class Job {
   }
 
   Membership& operator[](int rank) { return *members_[rank]; }
+  Role role(int rank) const { return Worker(rank, size(), port_.endpoint()); }
   int size() const { return static_cast<int>(members_.size()); }
   // As a death: its destructor says no good-bye.
   void Kill(int rank) { members_[rank].reset(); }
@@ -90,7 +51,6 @@ class Job {
  private:
   Port port_;
   std::vector<std::unique_ptr<Membership>> members_;
-  std::vector<Status> ends_;
 };
 
 // Collects news.
@@ -247,6 +207,283 @@ TEST(Membership, AReportReachesAllOthers) {
   }
   job[0].Report("group 8", Internal("zero"));
   EXPECT_EQ(at_two.Wait(2).back().topic, "group 8");
+}
+
+TEST(Membership, NewsFromBeforeASubscriptionAreToldToo) {
+  Job job(3);
+  Reader first(job[0]);
+  job.Kill(1);
+  first.Wait(1);
+  job.Kill(2);
+  first.Wait(2);
+  Reader late(job[0]);
+  const std::vector<News> news = late.Wait(2);
+  ASSERT_EQ(news.size(), 2);
+  EXPECT_EQ(news[0].rank, 1);
+  EXPECT_EQ(news[1].rank, 2);
+}
+
+// Joins each role in a thread; what came of it, by index.
+std::vector<Status> JoinAll(const std::vector<Role>& roles,
+                            std::vector<JoinOptions> options,
+                            std::chrono::milliseconds patience = 60s) {
+  std::vector<Status> outcomes(roles.size());
+  std::vector<std::unique_ptr<Membership>> members(roles.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < roles.size(); ++i) {
+    threads.emplace_back([&, i] {
+      auto joined =
+          Membership::Join(roles[i], options[i], Deadline::After(patience));
+      outcomes[i] = joined.status();
+      if (joined.ok()) members[i] = std::move(*joined);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+TEST(MembershipJoin, NamesTheRanksThatNeverCame) {
+  Port port;
+  std::vector<JoinOptions> options(2, Options());
+  options[0].listen_fd = port.Release();
+  const std::vector<Status> outcomes =
+      JoinAll({Worker(0, 4, port.endpoint()), Worker(2, 4, port.endpoint())},
+              options, 1500ms);
+  for (const Status& outcome : outcomes) {
+    EXPECT_THAT(outcome, StatusIs(StatusCode::kDeadlineExceeded,
+                                  HasSubstr("rank 1, 3 of 4")));
+  }
+}
+
+TEST(MembershipJoin, NamesRankZeroWhenItNeverComes) {
+  const Endpoint nobody = Port().endpoint();
+  const auto outcome =
+      Membership::Join(Worker(1, 2, nobody), Options(), Deadline::After(300ms));
+  EXPECT_THAT(outcome, StatusIs(StatusCode::kDeadlineExceeded,
+                                AllOf(HasSubstr("worker 1"),
+                                      HasSubstr(ToString(nobody)))));
+}
+
+TEST(MembershipJoin, RanksThatWereToldDifferentSizesAreShownBoth) {
+  Port port;
+  std::vector<JoinOptions> options(2, Options());
+  options[0].listen_fd = port.Release();
+  const std::vector<Status> outcomes = JoinAll(
+      {Worker(0, 3, port.endpoint()), Worker(1, 2, port.endpoint())}, options);
+  for (const Status& outcome : outcomes) {
+    EXPECT_THAT(outcome, StatusIs(StatusCode::kFailedPrecondition,
+                                  AllOf(HasSubstr("2 workers for rank 1"),
+                                        HasSubstr("3 for rank 0"))));
+  }
+}
+
+TEST(MembershipJoin, RanksThatWereToldDifferentEndpointsAreShownBoth) {
+  Port port;
+  std::vector<JoinOptions> options(3, Options());
+  options[0].listen_fd = port.Release();
+  std::vector<Role> roles;
+  for (int rank = 0; rank < 3; ++rank) {
+    roles.push_back(Worker(rank, 4, port.endpoint()));
+  }
+  roles[1].worker_endpoints[2].host = "10.0.0.7";
+  // Rank 3 never comes; that it is awaited in vain must not be waited for.
+  const std::vector<Status> outcomes = JoinAll(roles, options);
+  for (const Status& outcome : outcomes) {
+    EXPECT_THAT(
+        outcome,
+        StatusIs(StatusCode::kFailedPrecondition,
+                 AllOf(HasSubstr("worker 2 is at 10.0.0.7:2 for rank 1"),
+                       HasSubstr("at 127.0.0.1:2 for rank 0"))));
+  }
+}
+
+// A job whose rank 0 waits for the others, and what disturbs it.
+class WaitingJob {
+ public:
+  WaitingJob() : options_(2, Options()) {
+    options_[0].listen_fd = port_.Release();
+    zero_ = std::thread([this] { Join(0); });
+  }
+  // Rank 1 comes, and all is well.
+  ~WaitingJob() {
+    if (!members_[1]) Join(1);
+    zero_.join();
+    EXPECT_TRUE(members_[0] && members_[1]);
+  }
+  Role role(int rank) { return Worker(rank, 2, port_.endpoint()); }
+  const Endpoint& endpoint() { return port_.endpoint(); }
+  Membership& Join(int rank) {
+    auto joined = Membership::Join(role(rank), options_[rank], Patient());
+    EXPECT_OK(joined);
+    members_[rank] = std::move(*joined);
+    return *members_[rank];
+  }
+
+ private:
+  Port port_;
+  std::vector<JoinOptions> options_;
+  std::unique_ptr<Membership> members_[2];
+  std::thread zero_;
+};
+
+TEST(MembershipJoin, AWrongSecretIsRefusedAndDisturbsNobody) {
+  WaitingJob job;
+  JoinOptions wrong = Options();
+  wrong.secret = "another";
+  EXPECT_THAT(Membership::Join(job.role(1), wrong, Patient()),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("secret")));
+  wrong.secret = "";
+  EXPECT_THAT(Membership::Join(job.role(1), wrong, Patient()),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("secret")));
+}
+
+// Connects to the job's port and sends `text`.
+channel::Fd Stranger(const Endpoint& endpoint, std::string_view text) {
+  channel::Address address;
+  address.host = endpoint.host;
+  address.port = endpoint.port;
+  const channel::SocketAddress to = Resolve(address).value().front();
+  channel::Fd fd(socket(to.storage.ss_family, SOCK_STREAM, 0));
+  EXPECT_EQ(connect(fd.get(), to.get(), to.byte_size), 0);
+  EXPECT_EQ(write(fd.get(), text.data(), text.size()),
+            static_cast<ssize_t>(text.size()));
+  return fd;
+}
+
+TEST(MembershipJoin, GarbageAndSilenceAtThePortDisturbNobody) {
+  WaitingJob job;
+  const channel::Fd silent = Stranger(job.endpoint(), "");
+  const channel::Fd web = Stranger(job.endpoint(), "GET / HTTP/1.1\r\n\r\n");
+  job.Join(1);
+}
+
+// Somebody who knows the secret and says hello, but then talks nonsense.
+TEST(MembershipJoin, NonsenseAfterTheHelloDisturbsNobody) {
+  WaitingJob job;
+  channel::MeetOptions options;
+  options.self = {channel::ProcessKind::kWorker, 1};
+  options.secret = Options().secret;
+  channel::Address address;
+  address.host = job.endpoint().host;
+  address.port = job.endpoint().port;
+  for (const std::string& nonsense :
+       {std::string("\xff nonsense"), std::string("\1"), std::string("\2"),
+        std::string("\4"), std::string(1000, '\1')}) {
+    ASSERT_OK_AND_ASSIGN(channel::Connection connection,
+                         channel::Connect(address, options, Patient()));
+    ASSERT_OK(connection.channel->Send(std::as_bytes(std::span(nonsense)),
+                                       Patient()));
+    // Beats may come before the end.
+    Status end;
+    while (end.ok()) {
+      end = connection.channel->RecvMessage(1000, Patient()).status();
+    }
+    EXPECT_THAT(end, HasCode(StatusCode::kUnavailable));
+  }
+}
+
+TEST(MembershipJoin, ASecondProcessOfOneRankIsRefused) {
+  Port port;
+  std::vector<JoinOptions> options(3, Options());
+  options[0].listen_fd = port.Release();
+  // Rank 2 never comes, so that the first rank 1 is still waiting.
+  const std::vector<Status> outcomes =
+      JoinAll({Worker(0, 3, port.endpoint()), Worker(1, 3, port.endpoint()),
+               Worker(1, 3, port.endpoint())},
+              options, 2s);
+  EXPECT_THAT(outcomes[0],
+              StatusIs(StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("rank 2 of 3"),
+                             HasSubstr("is not the only rank 1: rank 1 ("))));
+  EXPECT_THAT(std::vector<Status>(outcomes.begin() + 1, outcomes.end()),
+              testing::UnorderedElementsAre(
+                  HasCode(StatusCode::kDeadlineExceeded),
+                  StatusIs(StatusCode::kFailedPrecondition,
+                           HasSubstr("is not the only rank 1: rank 1 ("))));
+}
+
+TEST(MembershipJoin, AThirdProcessInAFullJobIsRefused) {
+  Job job(2);
+  Reader at_zero(job[0]);
+  EXPECT_THAT(Membership::Join(job.role(1), Options(), Patient()),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       HasSubstr("is not the only rank 1")));
+  EXPECT_OK(job[1].store().Set("key", "value", Patient()));
+}
+
+TEST(MembershipJoin, CanBeInterrupted) {
+  const Endpoint nobody = Port().endpoint();
+  for (int rank : {0, 1}) {
+    JoinOptions options = Options();
+    options.interrupt = [asked = 0]() mutable {
+      return ++asked < 3 ? OkStatus() : FailedPrecondition("^C");
+    };
+    EXPECT_THAT(Membership::Join(Worker(rank, 2, nobody), options, Patient()),
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr("^C")));
+  }
+}
+
+TEST(MembershipJoin, AServerIsNoWorker) {
+  Role role;
+  role.kind = RoleKind::kServer;
+  role.server_num = 1;
+  EXPECT_THAT(Membership::Join(role, {}, Patient()),
+              HasCode(StatusCode::kInvalidArgument));
+}
+
+// By environments of launchers that give no endpoints.
+
+Environment Torchrun(int rank, const Endpoint& master,
+                     const std::string& run_id) {
+  return {{"RANK", std::to_string(rank)},
+          {"WORLD_SIZE", "2"},
+          {"LOCAL_RANK", std::to_string(rank)},
+          {"LOCAL_WORLD_SIZE", "2"},
+          {"MASTER_ADDR", master.host},
+          {"MASTER_PORT", std::to_string(master.port)},
+          {"TORCHELASTIC_RUN_ID", run_id}};
+}
+
+Role Read(const Environment& env) {
+  return RoleFromEnvironment(env, /*is_collective=*/true).value();
+}
+
+TEST(MembershipJoin, TorchrunsRanksMeetAtTheMasterPort) {
+  const Endpoint master = Port().endpoint();
+  EXPECT_THAT(
+      JoinAll({Read(Torchrun(0, master, "a")), Read(Torchrun(1, master, "a"))},
+              {Options(), Options()}),
+      testing::Each(IsOk()));
+}
+
+TEST(MembershipJoin, TorchrunsRanksMeetWhenAnotherHoldsTheMasterPort) {
+  const Port taken;  // listens, and never says a word
+  EXPECT_THAT(JoinAll({Read(Torchrun(0, taken.endpoint(), "a")),
+                       Read(Torchrun(1, taken.endpoint(), "a"))},
+                      {Options(), Options()}),
+              testing::Each(IsOk()));
+}
+
+TEST(MembershipJoin, TorchrunsRanksDoNotJoinAnotherJob) {
+  const Endpoint master = Port().endpoint();
+  // The first job takes the port, and all four ranks ask there.
+  EXPECT_THAT(
+      JoinAll({Read(Torchrun(0, master, "a")), Read(Torchrun(1, master, "a")),
+               Read(Torchrun(0, master, "b")), Read(Torchrun(1, master, "b"))},
+              std::vector<JoinOptions>(4, Options())),
+      testing::Each(IsOk()));
+}
+
+TEST(MembershipJoin, RanksOfOpenMpiOnOneHostMeetByTheNameOfTheirJob) {
+  auto role = [](int rank) {
+    return Read({{"OMPI_COMM_WORLD_RANK", std::to_string(rank)},
+                 {"OMPI_COMM_WORLD_SIZE", "2"},
+                 {"OMPI_COMM_WORLD_LOCAL_RANK", std::to_string(rank)},
+                 {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                 {"PMIX_NAMESPACE", "test-" + std::to_string(getpid())}});
+  };
+  EXPECT_THAT(JoinAll({role(0), role(1)}, {Options(), Options()}),
+              testing::Each(IsOk()));
 }
 
 }  // namespace

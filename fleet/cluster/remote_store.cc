@@ -148,6 +148,7 @@ struct RemoteStore::Call {
 
 Result<std::string> RemoteStore::Ask(uint8_t operation, MessageWriter arguments,
                                      Deadline deadline) {
+  RETURN_IF_ERROR(origin_.Check());
   const auto call = std::make_shared<Call>();
   std::string rest = arguments.Take();
   if (rest.size() > kMaxMessageByteSize - 64) {
