@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/comm/link.h"
+
+#include <algorithm>
+#include <cstring>
+#include <endian.h>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace fleet::comm {
+namespace {
+
+constexpr size_t kHeaderByteSize = 32;
+using HeaderBytes = std::array<std::byte, kHeaderByteSize>;
+
+base::Deadline Now() { return base::Deadline::After({}); }
+
+HeaderBytes Encode(const LinkHeader& header) {
+  HeaderBytes bytes{};
+  bytes[0] = static_cast<std::byte>(header.kind);
+  bytes[1] = static_cast<std::byte>(header.call.kind);
+  bytes[2] = static_cast<std::byte>(header.call.op);
+  bytes[3] = static_cast<std::byte>(header.call.type);
+  const uint32_t root = htole32(static_cast<uint32_t>(header.call.root));
+  const uint64_t count = htole64(header.call.count);
+  const uint64_t number = htole64(header.call.number);
+  const uint64_t byte_size = htole64(header.byte_size);
+  std::memcpy(&bytes[4], &root, 4);
+  std::memcpy(&bytes[8], &count, 8);
+  std::memcpy(&bytes[16], &number, 8);
+  std::memcpy(&bytes[24], &byte_size, 8);
+  return bytes;
+}
+
+Result<LinkHeader> Decode(std::span<const std::byte> frame) {
+  if (frame.size() < kHeaderByteSize) {
+    return DataLoss("a message of ", frame.size(), " bytes has no header");
+  }
+  uint32_t root;
+  uint64_t count;
+  uint64_t number;
+  uint64_t byte_size;
+  std::memcpy(&root, &frame[4], 4);
+  std::memcpy(&count, &frame[8], 8);
+  std::memcpy(&number, &frame[16], 8);
+  std::memcpy(&byte_size, &frame[24], 8);
+  LinkHeader header;
+  header.kind = static_cast<LinkHeader::Kind>(frame[0]);
+  header.call = {.kind = static_cast<CallKind>(frame[1]),
+                 .op = static_cast<ReduceOp>(frame[2]),
+                 .type = static_cast<DataType>(frame[3]),
+                 .root = static_cast<int32_t>(le32toh(root)),
+                 .count = le64toh(count),
+                 .number = le64toh(number)};
+  header.byte_size = le64toh(byte_size);
+  const size_t inlined = frame.size() - kHeaderByteSize;
+  if (header.kind > LinkHeader::Kind::kFailure ||
+      static_cast<int>(header.call.type) >= kNumDataTypes ||
+      inlined !=
+          (header.byte_size <= Link::kInlineByteSize ? header.byte_size : 0)) {
+    return DataLoss("a message whose header makes no sense");
+  }
+  return header;
+}
+
+}  // namespace
+
+Link::Link(int peer, std::unique_ptr<channel::Channel> channel)
+    : peer_(peer), channel_(std::move(channel)) {}
+
+Link::~Link() {
+  {
+    base::MutexLock lock(mutex_);
+    closed_ = true;
+    changed_.NotifyAll();
+  }
+  channel_->Close();
+  if (sender_.joinable()) sender_.join();
+}
+
+uint64_t Link::Post(const LinkHeader& header, std::span<const std::byte> data) {
+  return PostItem({.header = Encode(header), .data = data});
+}
+
+uint64_t Link::Post(const LinkHeader& header, std::vector<std::byte> data) {
+  Outgoing item{.header = Encode(header), .kept = std::move(data)};
+  item.data = item.kept;  // moving a vector does not move its elements
+  return PostItem(std::move(item));
+}
+
+uint64_t Link::PostItem(Outgoing item) {
+  uint64_t number = 0;
+  {
+    base::MutexLock lock(mutex_);
+    number = item.number = ++posted_;
+    if (!failure_.ok()) return number;
+    if (sending_ || !queue_.empty()) {
+      queue_.push_back(std::move(item));
+      changed_.NotifyAll();
+      return number;
+    }
+    sending_ = true;
+  }
+  const Status status = TrySend(item, Now());
+  base::MutexLock lock(mutex_);
+  sending_ = false;
+  if (status.ok()) {
+    sent_ = number;
+  } else if (status.code() == StatusCode::kDeadlineExceeded) {
+    queue_.push_front(std::move(item));
+    if (!sender_.joinable()) sender_ = std::thread([this] { SendPosted(); });
+  } else if (failure_.ok()) {
+    failure_ = status;
+  }
+  changed_.NotifyAll();
+  return number;
+}
+
+Status Link::TrySend(Outgoing& item, base::Deadline deadline) {
+  const channel::ConstBytes header = item.header;
+  if (item.data.size() <= kInlineByteSize) {
+    const std::array<channel::ConstBytes, 2> parts = {header, item.data};
+    return channel_->SendParts(parts, deadline);
+  }
+  if (!item.header_sent) {
+    RETURN_IF_ERROR(channel_->Send(header, deadline));
+    item.header_sent = true;
+  }
+  return channel_->Send(item.data, deadline);
+}
+
+void Link::SendPosted() {
+  mutex_.Lock();
+  while (true) {
+    if (closed_ || !failure_.ok()) break;
+    if (queue_.empty() || sending_) {
+      changed_.WaitUntil(mutex_, base::Deadline::Infinite());
+      continue;
+    }
+    Outgoing item = std::move(queue_.front());
+    queue_.pop_front();
+    sending_ = true;
+    mutex_.Unlock();
+    // Until the peer takes it, or Fail ends the channel.
+    const Status status = TrySend(item, base::Deadline::Infinite());
+    mutex_.Lock();
+    sending_ = false;
+    if (status.ok()) {
+      sent_ = item.number;
+    } else if (failure_.ok()) {
+      failure_ = status;
+    }
+    changed_.NotifyAll();
+  }
+  mutex_.Unlock();
+}
+
+Status Link::WaitSent(uint64_t post, base::Deadline deadline) {
+  base::MutexLock lock(mutex_);
+  while (sent_ < post) {
+    RETURN_IF_ERROR(failure_);
+    if (!changed_.WaitUntil(mutex_, deadline) && sent_ < post &&
+        failure_.ok()) {
+      return DeadlineExceeded("rank ", peer_, " takes nothing");
+    }
+  }
+  return OkStatus();
+}
+
+uint64_t Link::posted() {
+  base::MutexLock lock(mutex_);
+  return posted_;
+}
+
+Result<LinkHeader> Link::Next(base::Deadline deadline) {
+  if (next_.has_value()) return *next_;
+  ASSIGN_OR_RETURN(const uint64_t byte_size, channel_->NextSize(deadline));
+  if (byte_size > kHeaderByteSize + kInlineByteSize) {
+    return DataLoss("a message of ", byte_size, " bytes without a header");
+  }
+  frame_.resize(byte_size);
+  RETURN_IF_ERROR(channel_->Recv(frame_, deadline));
+  ASSIGN_OR_RETURN(next_, Decode(frame_));
+  return *next_;
+}
+
+Status Link::Take(std::span<std::byte> into, base::Deadline deadline) {
+  if (into.size() <= kInlineByteSize) {
+    if (!into.empty()) {
+      std::memcpy(into.data(), frame_.data() + kHeaderByteSize, into.size());
+    }
+  } else {
+    RETURN_IF_ERROR(channel_->Recv(into, deadline));
+  }
+  next_.reset();
+  return OkStatus();
+}
+
+void Link::TellFailure(const Status& why) {
+  {
+    base::MutexLock lock(mutex_);
+    if (!failure_.ok() || sending_ || !queue_.empty()) return;
+    sending_ = true;
+  }
+  // Best effort: a peer that does not get it learns of the end.
+  std::string_view text = why.message();
+  text = text.substr(0, kInlineByteSize);
+  Outgoing item{
+      .header = Encode({.kind = LinkHeader::Kind::kFailure,
+                        .call = {.root = static_cast<int32_t>(why.code())},
+                        .byte_size = text.size()}),
+      .data = std::as_bytes(std::span(text))};
+  (void)TrySend(item, Now()).ok();
+  base::MutexLock lock(mutex_);
+  sending_ = false;
+  changed_.NotifyAll();
+}
+
+void Link::Fail(const Status& why) {
+  {
+    base::MutexLock lock(mutex_);
+    if (failure_.ok()) failure_ = why;
+    changed_.NotifyAll();
+  }
+  channel_->Abort(why);
+}
+
+void Link::WaitIdle() {
+  base::MutexLock lock(mutex_);
+  while (sending_) changed_.WaitUntil(mutex_, base::Deadline::Infinite());
+  queue_.clear();
+}
+
+}  // namespace fleet::comm
