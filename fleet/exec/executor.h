@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef FLEET_EXEC_EXECUTOR_H_
+#define FLEET_EXEC_EXECUTOR_H_
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "fleet/base/status.h"
+#include "fleet/exec/schedule.h"
+#include "fleet/exec/scope.h"
+#include "fleet/ops/kernel.h"
+#include "fleet/ops/kernels.h"
+#include "fleet/program/program.h"
+
+namespace fleet::exec {
+
+struct Feed {
+  std::string name;
+  at::Tensor value;  // only read
+};
+
+// Runs programs. What it compiled is kept, by program, its version, and the
+// names of feeds and fetches; the least recently used of them goes when there
+// are too many. One thread at a time.
+class Executor final {
+ public:
+  static constexpr size_t kMaxSchedules = 64;
+
+  // `library` outlives it.
+  Executor(const ops::OpLibrary& library, ops::Context context)
+      : library_(library), context_(context) {}
+
+  // Runs the main block once. InvalidArgument for a feed that the program does
+  // not have, or of another type or shape than its variable, and what Schedule
+  // says.
+  Result<std::vector<at::Tensor>> Run(const program::Program& program,
+                                      Scope& scope,
+                                      const std::vector<Feed>& feeds,
+                                      const std::vector<std::string>& fetches);
+
+ private:
+  struct Entry {
+    const program::Program* program;
+    uint64_t version;
+    std::vector<std::string> feeds;
+    std::vector<std::string> fetches;
+    std::unique_ptr<Schedule> schedule;
+  };
+
+  Result<Schedule*> Find(const program::Program& program,
+                         const std::vector<Feed>& feeds,
+                         const std::vector<std::string>& fetches);
+
+  const ops::OpLibrary& library_;
+  const ops::Context context_;
+  std::list<Entry> entries_;  // the most recently used first
+};
+
+}  // namespace fleet::exec
+
+#endif  // FLEET_EXEC_EXECUTOR_H_

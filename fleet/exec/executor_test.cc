@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/exec/executor.h"
+
+#include <string>
+
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/tanh.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fleet/base/status_matchers.h"
+#include "fleet/program/backward.h"
+#include "fleet/program/define_ops.h"
+
+namespace fleet::exec {
+namespace {
+
+using program::DType;
+using ::testing::HasSubstr;
+
+class ExecutorTest : public ::testing::Test {
+ protected:
+  ExecutorTest() {
+    program::DefineAllOps(registry_);
+    AddVariable("x", {-1, 4}).is_data = true;
+    block().Find("x")->stop_gradient = true;
+    AddVariable("w", {4, 3}).persistable = true;
+    Append("matmul_v2", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"h"}}});
+    Append("tanh", {{"X", {"h"}}}, {{"Out", {"y"}}});
+    Append("reduce_mean", {{"X", {"y"}}}, {{"Out", {"loss"}}});
+  }
+  program::Block& block() { return program_.block(0); }
+
+  program::Variable& AddVariable(const std::string& name, program::Dims dims) {
+    return block().AddVariable(
+        {.name = name, .type = {DType::kFloat32, std::move(dims)}});
+  }
+  void Append(const std::string& type, program::Slots inputs,
+              program::Slots outputs) {
+    ASSERT_OK(block().InferTypes(registry_,
+                                 block().Append({.type = type,
+                                                 .inputs = std::move(inputs),
+                                                 .outputs = std::move(outputs),
+                                                 .made_at = "net.py:5"})));
+  }
+
+  program::OpRegistry registry_;
+  program::Program program_;
+  ops::OpLibrary library_;
+  Scope scope_;
+  Executor executor_{library_, {}};
+};
+
+TEST_F(ExecutorTest, ForwardAndBackwardAgainstTorch) {
+  ASSERT_OK(program::AppendBackward(registry_, program_, {{"loss", ""}}, {})
+                .status());
+  at::Tensor w = at::randn({4, 3}).requires_grad_();
+  scope_.Get("w") = w.detach();
+  for (int64_t batch : {5, 2, 5}) {
+    at::Tensor x = at::randn({batch, 4});
+    ASSERT_OK_AND_ASSIGN(auto got, executor_.Run(program_, scope_, {{"x", x}},
+                                                 {"loss", "w@GRAD"}));
+    w.mutable_grad().reset();
+    at::Tensor loss = at::mean(at::tanh(at::matmul(x, w)));
+    loss.backward();
+    EXPECT_TRUE(at::allclose(got[0], loss.detach().reshape(got[0].sizes())));
+    EXPECT_TRUE(at::allclose(got[1], w.grad(), 1e-5, 1e-7));
+  }
+}
+
+TEST_F(ExecutorTest, MissingParameter) {
+  Status status =
+      executor_.Run(program_, scope_, {{"x", at::ones({1, 4})}}, {"loss"})
+          .status();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("variable w has no value"));
+  EXPECT_THAT(status.message(), HasSubstr("startup program"));
+}
+
+TEST_F(ExecutorTest, WrongFeeds) {
+  scope_.Get("w") = at::ones({4, 3});
+  auto run = [&](const std::string& name, const at::Tensor& value) {
+    return executor_.Run(program_, scope_, {{name, value}}, {"loss"}).status();
+  };
+  EXPECT_THAT(run("x", at::ones({2, 5})).message(),
+              HasSubstr("feed x: got float32 [2, 5], but the program wants "
+                        "float32 [-1, 4]"));
+  EXPECT_THAT(run("x", at::ones({2, 4}, at::kDouble)).message(),
+              HasSubstr("float64"));
+  EXPECT_THAT(run("z", at::ones({2, 4})).message(), HasSubstr("no variable z"));
+}
+
+TEST_F(ExecutorTest, UnknownFetch) {
+  scope_.Get("w") = at::ones({4, 3});
+  EXPECT_THAT(
+      executor_.Run(program_, scope_, {{"x", at::ones({1, 4})}}, {"nothing"})
+          .status()
+          .message(),
+      HasSubstr("no variable nothing"));
+}
+
+TEST_F(ExecutorTest, ErrorNamesTheOperationAndTheUsersLine) {
+  scope_.Get("w") = at::ones({7, 3});
+  Status status =
+      executor_.Run(program_, scope_, {{"x", at::ones({2, 4})}}, {"loss"})
+          .status();
+  EXPECT_THAT(status.message(), HasSubstr("net.py:5: matmul_v2"));
+  EXPECT_THAT(status.message(), HasSubstr("w float32 [7, 3]"));
+}
+
+TEST_F(ExecutorTest, PersistableKeepsItsMemory) {
+  AddVariable("count", {1}).persistable = true;
+  block().Append({.type = "scale",
+                  .inputs = {{"X", {"count"}}},
+                  .outputs = {{"Out", {"count"}}},
+                  .attrs = {{"bias", {program::AttrKind::kFloat, 1.0}}}});
+  scope_.Get("w") = at::ones({4, 3});
+  scope_.Get("count") = at::ones({1});
+  const void* memory = scope_.Get("count").data_ptr();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_OK(executor_.Run(program_, scope_, {{"x", at::ones({1, 4})}}, {})
+                  .status());
+  }
+  EXPECT_EQ(scope_.Get("count").item<float>(), 4);
+  EXPECT_EQ(scope_.Get("count").data_ptr(), memory);
+}
+
+TEST_F(ExecutorTest, FetchIsACopy) {
+  scope_.Get("w") = at::ones({4, 3});
+  ASSERT_OK_AND_ASSIGN(
+      auto got,
+      executor_.Run(program_, scope_, {{"x", at::ones({1, 4})}}, {"w"}));
+  got[0].zero_();
+  EXPECT_EQ(scope_.Get("w").sum().item<float>(), 12);
+}
+
+}  // namespace
+}  // namespace fleet::exec

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef FLEET_EXEC_SCOPE_H_
+#define FLEET_EXEC_SCOPE_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace fleet::exec {
+
+// Tensors by name that live longer than a step: parameters, what optimizers
+// remember, running means. A tensor keeps its memory while programs update it.
+// One thread at a time.
+class Scope final {
+ public:
+  explicit Scope(Scope* parent = nullptr) : parent_(parent) {}
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+  // Here or in an enclosing scope; null when there is none.
+  at::Tensor* Find(std::string_view name);
+  // Here; made, undefined, when it is not there. Its address stays.
+  at::Tensor& Get(std::string_view name);
+  void Erase(std::string_view name);
+  std::vector<std::string> names() const;  // of this scope, sorted
+
+  // A scope inside this one, which lives until DropInner.
+  Scope& AddInner();
+  void DropInner() { inner_.clear(); }
+
+ private:
+  Scope* const parent_;
+  std::map<std::string, at::Tensor, std::less<>> tensors_;
+  std::vector<std::unique_ptr<Scope>> inner_;
+};
+
+}  // namespace fleet::exec
+
+#endif  // FLEET_EXEC_SCOPE_H_
