@@ -27,30 +27,24 @@
 namespace fleet::comm {
 namespace {
 
-// How the types without arithmetic of their own lie in memory.
-struct __attribute__((packed, may_alias)) Bool {
-  uint8_t byte;
-};
-struct __attribute__((packed, may_alias)) Half {
-  uint16_t bits;
-};
-struct __attribute__((packed, may_alias)) BFloat {
-  uint16_t bits;
-};
+// Names for the types that C++ lacks.
+struct Bool {};
+struct Half {};
+struct BFloat {};
 
 // Without branches, so that a loop of it is vector code. Multiplying by 2^112
 // moves the exponent and makes subnormals normal.
-FLEET_COMM_INLINE float ToFloat(Half half) {
-  const uint32_t magnitude = half.bits & 0x7fffu;
+FLEET_COMM_INLINE float HalfToFloat(uint16_t half) {
+  const uint32_t magnitude = half & 0x7fffu;
   const float scaled = std::bit_cast<float>(magnitude << 13) *
                        std::bit_cast<float>(uint32_t{239} << 23);
   uint32_t bits = std::bit_cast<uint32_t>(scaled);
   bits |= magnitude >= 0x7c00u ? 0x7f800000u : 0u;
-  return std::bit_cast<float>(bits | (uint32_t{half.bits} & 0x8000u) << 16);
+  return std::bit_cast<float>(bits | (uint32_t{half} & 0x8000u) << 16);
 }
 
 // To the nearest, ties to even.
-FLEET_COMM_INLINE Half ToHalf(float value) {
+FLEET_COMM_INLINE uint16_t FloatToHalf(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t magnitude = bits & 0x7fffffffu;
   // Adding half a unit in the last place, less one for an even one.
@@ -64,44 +58,57 @@ FLEET_COMM_INLINE Half ToHalf(float value) {
   uint32_t half = magnitude < (uint32_t{113} << 23) ? subnormal : normal;
   half = magnitude >= 0x477ff000u ? 0x7c00u : half;  // 65520 and more
   half = magnitude > 0x7f800000u ? 0x7e00u : half;   // NaN
-  return {static_cast<uint16_t>(half | ((bits >> 16) & 0x8000u))};
+  return static_cast<uint16_t>(half | ((bits >> 16) & 0x8000u));
 }
 
-FLEET_COMM_INLINE float ToFloat(BFloat value) {
-  return std::bit_cast<float>(uint32_t{value.bits} << 16);
+FLEET_COMM_INLINE float BFloatToFloat(uint16_t value) {
+  return std::bit_cast<float>(uint32_t{value} << 16);
 }
 
-FLEET_COMM_INLINE BFloat ToBFloat(float value) {
+FLEET_COMM_INLINE uint16_t FloatToBFloat(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-  return {static_cast<uint16_t>(is_nan ? (bits >> 16) | 0x40u : rounded)};
+  return static_cast<uint16_t>(is_nan ? (bits >> 16) | 0x40u : rounded);
 }
 
-// The type in which T is combined, and the ways there and back.
+// How T lies in memory, the type in which it is combined, and the ways there
+// and back.
 template <class T>
 struct Element {
+  using Narrow = T;
   using Wide = T;
   static FLEET_COMM_INLINE T Load(T value) { return value; }
   static FLEET_COMM_INLINE T Store(T value) { return value; }
 };
 template <>
 struct Element<Bool> {
+  using Narrow = uint8_t;
   using Wide = uint8_t;
-  static FLEET_COMM_INLINE uint8_t Load(Bool value) { return value.byte != 0; }
-  static FLEET_COMM_INLINE Bool Store(uint8_t value) { return {value}; }
+  static FLEET_COMM_INLINE uint8_t Load(uint8_t value) { return value != 0; }
+  static FLEET_COMM_INLINE uint8_t Store(uint8_t value) { return value; }
 };
 template <>
 struct Element<Half> {
+  using Narrow = uint16_t;
   using Wide = float;
-  static FLEET_COMM_INLINE float Load(Half value) { return ToFloat(value); }
-  static FLEET_COMM_INLINE Half Store(float value) { return ToHalf(value); }
+  static FLEET_COMM_INLINE float Load(uint16_t value) {
+    return HalfToFloat(value);
+  }
+  static FLEET_COMM_INLINE uint16_t Store(float value) {
+    return FloatToHalf(value);
+  }
 };
 template <>
 struct Element<BFloat> {
+  using Narrow = uint16_t;
   using Wide = float;
-  static FLEET_COMM_INLINE float Load(BFloat value) { return ToFloat(value); }
-  static FLEET_COMM_INLINE BFloat Store(float value) { return ToBFloat(value); }
+  static FLEET_COMM_INLINE float Load(uint16_t value) {
+    return BFloatToFloat(value);
+  }
+  static FLEET_COMM_INLINE uint16_t Store(float value) {
+    return FloatToBFloat(value);
+  }
 };
 
 struct Sum {
@@ -160,13 +167,10 @@ FLEET_COMM_INLINE T Scaled(T value, T scale) {
 }
 
 // Elements as they lie in memory: anywhere.
-template <class T, bool is_ours = std::is_class_v<T>>
-struct Anywhere {
-  using Type = T;  // packed
-};
 template <class T>
-struct Anywhere<T, false> {
-  using Type __attribute__((aligned(1), may_alias)) = T;
+struct Anywhere {
+  using Type __attribute__((aligned(1), may_alias)) =
+      typename Element<T>::Narrow;
 };
 template <class T>
 using Stored = typename Anywhere<T>::Type;
@@ -188,18 +192,20 @@ FLEET_COMM_INLINE void RunPair(const Task& task) {
   const Stored<T>* a = At<T>(task.inputs[0]);
   const Stored<T>* b = At<T>(task.inputs[1]);
   const Wide scale = static_cast<Wide>(task.scale);
+  const size_t count = task.count;  // which no store can change
   Stored<T>* x = At<T>(task.outputs[0]);
   if (task.outputs.size() == 1) {
     FLEET_COMM_VECTOR_LOOP
-    for (size_t i = 0; i < task.count; ++i) {
+    for (size_t i = 0; i < count; ++i) {
       x[i] = E::Store(Scaled(Op::Of(E::Load(a[i]), E::Load(b[i])), scale));
     }
     return;
   }
   Stored<T>* y = At<T>(task.outputs[1]);
   FLEET_COMM_VECTOR_LOOP
-  for (size_t i = 0; i < task.count; ++i) {
-    const T sum = E::Store(Scaled(Op::Of(E::Load(a[i]), E::Load(b[i])), scale));
+  for (size_t i = 0; i < count; ++i) {
+    const typename E::Narrow sum =
+        E::Store(Scaled(Op::Of(E::Load(a[i]), E::Load(b[i])), scale));
     x[i] = sum;
     y[i] = sum;
   }
@@ -212,7 +218,7 @@ FLEET_COMM_INLINE void RunMany(const Task& task) {
   using Wide = typename E::Wide;
   constexpr size_t kBlock = 4096 / sizeof(Wide);
   Wide wide[kBlock];
-  T narrow[kBlock];
+  typename E::Narrow narrow[kBlock];
   const Wide scale = static_cast<Wide>(task.scale);
   const Wide divisor = static_cast<Wide>(task.divisor);
   for (size_t begin = 0; begin < task.count; begin += kBlock) {
@@ -232,7 +238,7 @@ FLEET_COMM_INLINE void RunMany(const Task& task) {
     }
     for (size_t i = 0; i < n; ++i) narrow[i] = E::Store(Scaled(wide[i], scale));
     for (std::byte* output : task.outputs) {
-      std::memcpy(At<T>(output) + begin, narrow, n * sizeof(T));
+      std::memcpy(At<T>(output) + begin, narrow, n * sizeof(narrow[0]));
     }
   }
 }
