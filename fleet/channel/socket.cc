@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <climits>
 #include <cstring>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -15,6 +14,8 @@
 #include <poll.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include <climits>
 
 #include "fleet/base/check.h"
 
@@ -27,6 +28,12 @@ using base::Deadline;
 // call; larger ones go straight to the caller's memory.
 constexpr size_t kReadAhead = 16 << 10;
 
+// Half a minute until a silent host is given up: routers that restart take
+// less.
+constexpr int kKeepIdleSeconds = 10;
+constexpr int kKeepSeconds = 5;
+constexpr int kKeepCount = 4;
+
 bool MustWait(int error_number) {
   return error_number == EAGAIN || error_number == EWOULDBLOCK;
 }
@@ -38,9 +45,19 @@ Status PeerGone(int error_number) {
 class SocketStream final : public ByteStream {
  public:
   explicit SocketStream(Fd fd) : fd_(std::move(fd)) {
+    // Not for every kind of socket, and none is needed to work.
     const int on = 1;
-    // Not for every kind of socket, and only a matter of speed.
     (void)setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    // A host that vanished is found though nothing is sent to it. One that only
+    // stopped its process answers by its kernel, and is late, not dead; that is
+    // also why there is no TCP_USER_TIMEOUT, which such a peer would run into.
+    (void)setsockopt(fd_.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    (void)setsockopt(fd_.get(), IPPROTO_TCP, TCP_KEEPIDLE, &kKeepIdleSeconds,
+                     sizeof(int));
+    (void)setsockopt(fd_.get(), IPPROTO_TCP, TCP_KEEPINTVL, &kKeepSeconds,
+                     sizeof(int));
+    (void)setsockopt(fd_.get(), IPPROTO_TCP, TCP_KEEPCNT, &kKeepCount,
+                     sizeof(int));
   }
 
   Result<size_t> TryWrite(std::span<const iovec> pieces) override {
@@ -184,6 +201,11 @@ Address ToAddress(const SocketAddress& from) {
     sockaddr_in6 in6;
     std::memcpy(&in6, &from.storage, sizeof(in6));
     address.host = inet_ntop(AF_INET6, &in6.sin6_addr, host, sizeof(host));
+    // IPv4 at a socket for both: others know it by its plain form.
+    constexpr std::string_view kMapped = "::ffff:";
+    if (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) {
+      address.host.erase(0, kMapped.size());
+    }
     address.port = ntohs(in6.sin6_port);
   } else if (from.byte_size > offsetof(sockaddr_un, sun_path) + 1) {
     sockaddr_un local;

@@ -51,7 +51,6 @@ class GuestMembership final : public Membership {
 
   ~GuestMembership() override {
     store_.Abort(FailedPrecondition("this process has left its job"));
-    link_.reset();
   }
 
   // Why a join failed, and whether it was only the wrong door.
@@ -106,7 +105,7 @@ class GuestMembership final : public Membership {
   bool goodbye_ GUARDED_BY(mutex_) = false;
 
   RemoteStore store_;
-  std::unique_ptr<Link> link_;
+  std::unique_ptr<Link> link_;  // last: its threads use all of the above
 };
 
 GuestMembership::Refusal GuestMembership::WaitForAll(Patience& patience,

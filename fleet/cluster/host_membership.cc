@@ -32,7 +32,8 @@ using channel::Listener;
 constexpr auto kBindPatience = std::chrono::seconds(5);
 // How often those who came are told who is missing.
 constexpr auto kTellInterval = std::chrono::seconds(1);
-// For the last message to those who are refused.
+// A job that cannot begin stays so long for those who are still on their way,
+// who would else look for it in vain until their deadline.
 constexpr auto kLastWords = std::chrono::seconds(1);
 // "1, 3 and 17 more".
 constexpr size_t kMaxNamed = 8;
@@ -139,6 +140,7 @@ class HostMembership final : public Membership {
   uint64_t next_guest_ GUARDED_BY(mutex_) = kSelf + 1;
   std::map<uint64_t, std::unique_ptr<Guest>> guests_ GUARDED_BY(mutex_);
   std::set<int> gone_ GUARDED_BY(mutex_);  // died or left, once running
+  std::set<int> told_ GUARDED_BY(mutex_);  // that they are refused, and why
   std::string reached_at_ GUARDED_BY(mutex_);
   std::string last_refusal_ GUARDED_BY(mutex_);
 
@@ -380,6 +382,7 @@ Status HostMembership::OnJoin(uint64_t id, std::string_view rest) {
   out.U8(elsewhere).Failure(why);
   guest->link->Send(MakeMessage(MessageKind::kRefused, std::move(out)));
   if (elsewhere) return OkStatus();
+  told_.insert(request.rank);
   FLEET_LOG(WARNING) << "rank 0: refused " << why.message();
   last_refusal_ = why.message();
   // Two ideas of the job cannot both be right, and rank 0 has no better one.
@@ -496,7 +499,7 @@ Status HostMembership::WaitForAll(Deadline deadline) {
 }
 
 void HostMembership::RefuseAll(const Status& why) {
-  std::vector<Link*> links;
+  const Deadline last_words = Deadline::After(kLastWords);
   {
     MutexLock lock(mutex_);
     phase_ = Phase::kFailed;
@@ -504,16 +507,23 @@ void HostMembership::RefuseAll(const Status& why) {
     MessageWriter out;
     out.U8(0).Failure(why);
     SendToAllLocked(MakeMessage(MessageKind::kRefused, std::move(out)), -1);
+    for (const auto& [rank, guest] : MembersLocked()) told_.insert(rank);
+    while (why.code() == StatusCode::kFailedPrecondition &&
+           told_.size() + 1 < static_cast<size_t>(size())) {
+      if (!changed_.WaitUntil(mutex_, last_words)) break;
+    }
   }
   // No new guest is taken in from here on, so that the links stay.
   listener_->Abort(why);
   acceptor_.join();
+  std::vector<Link*> links;
   {
     MutexLock lock(mutex_);
     for (const auto& [id, guest] : guests_) links.push_back(guest->link.get());
   }
-  const Deadline last_words = Deadline::After(kLastWords);
-  for (Link* link : links) (void)link->Flush(last_words);
+  for (Link* link : links) {
+    (void)link->Flush(Deadline::After(kLastWords));
+  }
 }
 
 void HostMembership::Report(std::string topic, Status why) {
@@ -531,10 +541,25 @@ void HostMembership::Leave(Deadline deadline) {
   news.kind = News::Kind::kLeft;
   news.rank = 0;
   news.why = Unavailable(self_.Name(), " has left the job");
-  MutexLock lock(mutex_);
-  SendToAllLocked(Encode(news), 0);
-  while (gone_.size() + 1 < static_cast<size_t>(size())) {
-    if (!changed_.WaitUntil(mutex_, deadline)) break;
+  {
+    MutexLock lock(mutex_);
+    SendToAllLocked(Encode(news), 0);
+  }
+  Patience patience(options_.interrupt);
+  while (true) {
+    {
+      MutexLock lock(mutex_);
+      if (gone_.size() + 1 >= static_cast<size_t>(size())) return;
+      const Deadline slice = Deadline::After(base::kInterruptInterval);
+      changed_.WaitUntil(mutex_, Earlier(deadline, slice));
+    }
+    const Status go_on = patience.Check([this] {
+      MutexLock lock(mutex_);
+      return base::Concat("rank 0 has ended and stays for ",
+                          size() - 1 - static_cast<int>(gone_.size()),
+                          " other ranks");
+    });
+    if (!go_on.ok() || deadline.expired()) return;
   }
 }
 

@@ -6,7 +6,9 @@
 // thread-safe; InvalidArgument names the variable.
 //
 // Where the ranks meet is MASTER_ADDR and MASTER_PORT, if set: both or neither.
-// Only torchrun always sets them.
+// Only torchrun always sets them. The others name the job instead, where they
+// can (Role::meeting_name, in brackets below), and meeting_place.h makes a
+// place of it.
 
 #ifndef FLEET_CLUSTER_LAUNCHER_ROLE_H_
 #define FLEET_CLUSTER_LAUNCHER_ROLE_H_
@@ -21,16 +23,20 @@ namespace fleet::cluster {
 
 // RANK, WORLD_SIZE; MASTER_ADDR and MASTER_PORT, required of more than one
 // rank; LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_WORLD_SIZE (nodes) if set.
+// [TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT]. Where
+// TORCHELASTIC_USE_AGENT_STORE is True, torchrun itself listens at the master.
 bool IsTorchrun(const Environment& env);
 Result<Role> RoleFromTorchrun(const Environment& env);
 
 // OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, and if set
-// OMPI_COMM_WORLD_LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_SIZE.
+// OMPI_COMM_WORLD_LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_SIZE. [PMIX_NAMESPACE or
+// OMPI_MCA_ess_base_jobid]
 bool IsOpenMpi(const Environment& env);
 Result<Role> RoleFromOpenMpi(const Environment& env);
 
 // PMI_RANK, PMI_SIZE, and if set MPI_LOCALRANKID, MPI_LOCALNRANKS: MPICH's
-// Hydra, Intel MPI and those made from them.
+// Hydra, Intel MPI and those made from them. [PMI_JOBID]. In a step of Slurm
+// also what RoleFromSlurm reads of nodes and names.
 bool IsPmi(const Environment& env);
 Result<Role> RoleFromPmi(const Environment& env);
 
@@ -38,7 +44,7 @@ Result<Role> RoleFromPmi(const Environment& env);
 // (SLURM_STEP_NUM_TASKS, SLURM_NTASKS), the nodes (SLURM_STEP_NODELIST,
 // SLURM_NODELIST, SLURM_JOB_NODELIST), the tasks on this one
 // (SLURM_STEP_TASKS_PER_NODE, SLURM_TASKS_PER_NODE, at SLURM_NODEID), and
-// SLURM_LOCALID.
+// SLURM_LOCALID. [SLURM_JOB_ID, SLURM_STEP_ID]
 //
 // IsSlurm is false in the shell of sbatch or salloc: there SLURM_PROCID is 0
 // and SLURM_NTASKS that of the allocation, but nobody started the other tasks.

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "fleet/cluster/join_settings.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <unistd.h>
+
+#include "fleet/base/status_matchers.h"
+#include "fleet/cluster/membership_fixtures.h"
+
+namespace fleet::cluster {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+TEST(JoinSettings, HaveDefaults) {
+  ASSERT_OK_AND_ASSIGN(const JoinSettings settings, ReadJoinSettings({}));
+  EXPECT_EQ(settings.start_timeout, 300s);
+  EXPECT_EQ(settings.options.secret, "");
+  EXPECT_EQ(settings.options.listen_fd, -1);
+  EXPECT_EQ(settings.options.heartbeat_patience, 10s);
+  EXPECT_EQ(settings.options.heartbeat_interval, 1s);
+}
+
+TEST(JoinSettings, ReadsTimes) {
+  ASSERT_OK_AND_ASSIGN(const JoinSettings settings,
+                       ReadJoinSettings({{"FLEET_START_TIMEOUT", "20"},
+                                         {"FLEET_HEARTBEAT_TIMEOUT", "2.5"}}));
+  EXPECT_EQ(settings.start_timeout, 20s);
+  EXPECT_EQ(settings.options.heartbeat_patience, 2500ms);
+  EXPECT_EQ(settings.options.heartbeat_interval, 500ms);
+}
+
+TEST(JoinSettings, RefusesOtherTimes) {
+  for (const char* text : {"", "0", "-1", "nan", "inf", "10s", "1e99"}) {
+    EXPECT_THAT(
+        ReadJoinSettings({{"FLEET_START_TIMEOUT", text}}),
+        StatusIs(StatusCode::kInvalidArgument,
+                 HasSubstr(std::string("FLEET_START_TIMEOUT=") + text)));
+  }
+}
+
+TEST(JoinSettings, TakesTheSecretOfTheFileFirst) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("fleet-secret-" + std::to_string(getpid()));
+  std::ofstream(path) << "of the file\n";
+  Environment env = {{"FLEET_SECRET", "of the variable"}};
+  EXPECT_EQ(ReadJoinSettings(env)->options.secret, "of the variable");
+  env["FLEET_SECRET_FILE"] = path;
+  EXPECT_EQ(ReadJoinSettings(env)->options.secret, "of the file");
+  std::ofstream(path) << "\n";
+  EXPECT_THAT(ReadJoinSettings(env),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("empty")));
+  std::filesystem::remove(path);
+  EXPECT_THAT(ReadJoinSettings(env), HasCode(StatusCode::kNotFound));
+}
+
+TEST(JoinSettings, TakesTheLaunchersSocketAndNoOther) {
+  Port port;
+  const int fd = port.Release();
+  Environment env = {{"FLEET_LISTEN_FD", std::to_string(fd)},
+                     {"PADDLE_CURRENT_ENDPOINT", ToString(port.endpoint())}};
+  EXPECT_EQ(ReadJoinSettings(env)->options.listen_fd, fd);
+  Endpoint other = port.endpoint();
+  other.port ^= 1;
+  env["PADDLE_CURRENT_ENDPOINT"] = ToString(other);
+  EXPECT_EQ(ReadJoinSettings(env)->options.listen_fd, -1);
+  env["PADDLE_CURRENT_ENDPOINT"] = ToString(port.endpoint());
+  close(fd);
+  EXPECT_EQ(ReadJoinSettings(env)->options.listen_fd, -1);
+  env["FLEET_LISTEN_FD"] = "three";
+  EXPECT_THAT(ReadJoinSettings(env), HasCode(StatusCode::kInvalidArgument));
+}
+
+}  // namespace
+}  // namespace fleet::cluster
