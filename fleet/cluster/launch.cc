@@ -3,17 +3,26 @@
 #include "fleet/cluster/launch.h"
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <optional>
+#include <poll.h>
 #include <sys/random.h>
+#include <sys/signalfd.h>
+#include <thread>
 #include <unistd.h>
 
 #include "fleet/base/file_system.h"
 #include "fleet/channel/hmac.h"
+#include "fleet/cluster/launch_descriptor.h"
 #include "fleet/cluster/launch_guard.h"
 #include "fleet/cluster/launch_job.h"
 #include "fleet/cluster/launch_machine.h"
+#include "fleet/cluster/launch_meeting.h"
 #include "fleet/cluster/launch_plan.h"
 #include "fleet/cluster/launch_ports.h"
 #include "fleet/cluster/launch_process.h"
@@ -25,10 +34,8 @@ namespace {
 
 constexpr int kCannotStart = 2;
 
-int CannotStart(const Status& status) {
-  WriteText(STDERR_FILENO, "fleetrun: " + status.message() + "\n");
-  return kCannotStart;
-}
+// Seconds until hosts that have not come are an error.
+constexpr int kStartTimeout = 300;
 
 std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
@@ -53,7 +60,7 @@ bool CanCheckSecrets() { return channel::HmacSha256("key", {}).ok(); }
 
 // What the user gives; else one of our own for a job on this host.
 Status ChooseSecret(const LaunchOptions& options, const Environment& env,
-                    LaunchPlan& plan) {
+                    bool one_host, LaunchPlan& plan) {
   const auto given = Find(env, "FLEET_SECRET");
   const auto given_file = Find(env, "FLEET_SECRET_FILE");
   if (options.secret_file || given_file) {
@@ -68,7 +75,7 @@ Status ChooseSecret(const LaunchOptions& options, const Environment& env,
     plan.secret_file = std::filesystem::absolute(path);
   } else if (given && !given->empty()) {
     plan.secret = *given;
-  } else if (plan.hosts.size() > 1) {
+  } else if (!one_host) {
     WriteText(STDERR_FILENO,
               LogLine("WARNING", __FILE__, __LINE__,
                       "This job has no secret: whoever reaches its ports can "
@@ -116,12 +123,110 @@ Status WriteEndpointsLog(const std::string& log_dir, const LaunchPlan& plan) {
   return OkStatus();
 }
 
+// What the secret is, wherever it comes from.
+Result<std::string> ReadSecret(const LaunchPlan& plan) {
+  if (plan.secret) return *plan.secret;
+  if (!plan.secret_file) return std::string();
+  ASSIGN_OR_RETURN(std::string text, base::ReadFile(*plan.secret_file));
+  text.erase(text.find_last_not_of(" \t\r\n") + 1);
+  return text;
+}
+
+Result<base::Deadline> StartDeadline(const Environment& env) {
+  ASSIGN_OR_RETURN(std::optional<int> seconds,
+                   FindInt(env, "FLEET_START_TIMEOUT"));
+  return base::Deadline::After(
+      std::chrono::seconds(seconds.value_or(kStartTimeout)));
+}
+
+// Runs `meeting` on a thread, so that signals are heard. One that comes ends
+// this process: nothing has been started yet.
+Status MeetUnlessTold(const GuardedJob& guard,
+                      const std::function<Status()>& meeting) {
+  int done[2];
+  if (pipe2(done, O_CLOEXEC) != 0) return ErrnoStatus(errno, "pipe");
+  const Descriptor done_read(done[0]);
+  Descriptor done_write(done[1]);
+  Status status;
+  std::thread thread([&] {
+    status = meeting();
+    done_write = Descriptor();
+  });
+  pollfd events[] = {{guard.signals, POLLIN, 0},
+                     {guard.front_gone, POLLIN, 0},
+                     {done_read.get(), POLLIN, 0}};
+  while (events[2].revents == 0) {
+    poll(events, 3, -1);
+    if (events[1].revents != 0) _exit(128 + SIGKILL);
+    signalfd_siginfo info;
+    if (events[0].revents != 0 &&
+        read(guard.signals, &info, sizeof(info)) == sizeof(info) &&
+        info.ssi_signo != SIGCHLD) {
+      WriteText(STDERR_FILENO, "fleetrun: told to end while hosts met\n");
+      _exit(128 + static_cast<int>(info.ssi_signo));
+    }
+  }
+  thread.join();
+  return status;
+}
+
+// Waits for the launchers of the other hosts, and completes `plan` with what
+// only they know.
+Status MeetHosts(const GuardedJob& guard, const Environment& env,
+                 const std::optional<MasterOptions>& master,
+                 const ReservedPorts& ports, LaunchPlan& plan) {
+  if (!master && plan.hosts.size() == 1) return OkStatus();
+  MeetingOptions options;
+  ASSIGN_OR_RETURN(options.secret, ReadSecret(plan));
+  ASSIGN_OR_RETURN(options.deadline, StartDeadline(env));
+  if (!master) {
+    const Endpoint place = MeetingEndpoint(plan, plan.own_host);
+    for (size_t i = 0; i < plan.processes.size(); ++i) {
+      if (plan.endpoint_of(plan.processes[i]) != place) continue;
+      return MeetUnlessTold(guard, [&] {
+        return MeetByList(plan, ports.listeners[i].get(), options);
+      });
+    }
+  }
+  HostShare share = {plan.hosts.front(), {}, plan.torch_master.port};
+  for (const Endpoint& worker : plan.workers) {
+    share.ports.push_back(worker.port);
+  }
+  return MeetUnlessTold(guard, [&]() -> Status {
+    ASSIGN_OR_RETURN(Roster roster, MeetAtMaster(*master, share, options));
+    plan = JoinPlan(std::move(plan), roster);
+    return OkStatus();
+  });
+}
+
+// The plan, as far as this host knows it alone.
+Result<LaunchPlan> PlanHere(const LaunchOptions& options,
+                            const Environment& env,
+                            const std::optional<MasterOptions>& master) {
+  const Machine machine = ThisMachine(env);
+  if (!master) return MakeLaunchPlan(options, env, machine);
+  ASSIGN_OR_RETURN(std::vector<std::string> gpus,
+                   DealGpus(options, env, machine));
+  std::string host;
+  if (options.host) {
+    host = *options.host;
+  } else {
+    ASSIGN_OR_RETURN(host, AddressTowards(master->master));
+  }
+  return PlanCollective({host}, 0, options.start_port.value_or(0), gpus,
+                        machine);
+}
+
 // One start of the job, of which `attempt` came before.
 Result<JobEnd> RunOnce(const LaunchOptions& options, const Environment& env,
                        const GuardedJob& guard, const Command& command,
-                       LaunchPlan plan, int attempt) {
+                       LaunchPlan plan,
+                       const std::optional<MasterOptions>& master,
+                       int attempt) {
   ASSIGN_OR_RETURN(ReservedPorts ports, ReservePorts(plan));
-  RETURN_IF_ERROR(ChooseSecret(options, env, plan));
+  const bool one_host = !master && plan.hosts.size() == 1;
+  RETURN_IF_ERROR(ChooseSecret(options, env, one_host, plan));
+  RETURN_IF_ERROR(MeetHosts(guard, env, master, ports, plan));
   RETURN_IF_ERROR(WriteEndpointsLog(options.log_dir, plan));
   if (attempt == 0) Show(options, plan, env);
   LocalJob job(
@@ -134,24 +239,26 @@ Result<JobEnd> RunOnce(const LaunchOptions& options, const Environment& env,
   return job.Wait();
 }
 
-int RunJob(const LaunchOptions& options, const Environment& env,
-           const std::string& invoked_as, const GuardedJob& guard) {
-  Result<Command> command =
-      CommandFor(options.script, options.script_arguments, env, invoked_as);
-  if (!command.ok()) return CannotStart(command.status());
-  Result<LaunchPlan> plan = MakeLaunchPlan(options, env, ThisMachine(env));
-  if (!plan.ok()) return CannotStart(plan.status());
+Result<int> RunJob(const LaunchOptions& options, const Environment& env,
+                   const std::string& invoked_as, const GuardedJob& guard) {
+  ASSIGN_OR_RETURN(
+      Command command,
+      CommandFor(options.script, options.script_arguments, env, invoked_as));
+  ASSIGN_OR_RETURN(std::optional<MasterOptions> master,
+                   ReadMaster(options, env));
+  ASSIGN_OR_RETURN(LaunchPlan plan, PlanHere(options, env, master));
+  // Hosts do not know of each other's restarts.
+  const bool one_host = !master && plan.hosts.size() == 1;
+  const int max_restarts = one_host ? options.max_restarts : 0;
   for (int attempt = 0;; ++attempt) {
-    const Result<JobEnd> end =
-        RunOnce(options, env, guard, *command, *plan, attempt);
-    if (!end.ok()) return CannotStart(end.status());
-    if (end->exit_code == 0 || end->was_told || plan->hosts.size() > 1 ||
-        attempt == options.max_restarts) {
-      return end->exit_code;
+    ASSIGN_OR_RETURN(JobEnd end, RunOnce(options, env, guard, command, plan,
+                                         master, attempt));
+    if (end.exit_code == 0 || end.was_told || attempt == max_restarts) {
+      return end.exit_code;
     }
     WriteText(STDERR_FILENO,
               base::Concat("fleetrun: starting the job again (", attempt + 1,
-                           " of ", options.max_restarts, ")\n"));
+                           " of ", max_restarts, ")\n"));
   }
 }
 
@@ -160,7 +267,10 @@ int RunJob(const LaunchOptions& options, const Environment& env,
 int Launch(const LaunchOptions& options, const Environment& env,
            const std::string& invoked_as) {
   return RunGuarded([&](const GuardedJob& guard) {
-    return RunJob(options, env, invoked_as, guard);
+    const Result<int> code = RunJob(options, env, invoked_as, guard);
+    if (code.ok()) return *code;
+    WriteText(STDERR_FILENO, "fleetrun: " + code.status().message() + "\n");
+    return kCannotStart;
   });
 }
 

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launchers of several hosts, here at several addresses of loopback."""
+
+import re
+import signal
+import socket
+
+import pytest
+
+SHOW = "#!/bin/sh\necho $RANK of $WORLD_SIZE at $PADDLE_CURRENT_ENDPOINT, node $GROUP_RANK\n"
+SECRET = {"FLEET_SECRET": "known to all hosts"}
+
+
+def free_row(count):
+    """The first of `count` ports in a row that are free now."""
+    for first in range(21000, 29000, 50):
+        sockets = []
+        try:
+            for i in range(count):
+                sockets.append(socket.socket())
+                sockets[-1].bind(("", first + i))
+            return first
+        except OSError:
+            continue
+        finally:
+            for s in sockets:
+                s.close()
+    raise AssertionError("no free ports")
+
+
+class Cluster:
+    """The launchers of hosts 127.0.0.2, 127.0.0.3, ..."""
+
+    def __init__(self, launcher, ports=4):
+        self.launcher = launcher
+        self.port = free_row(ports)
+        self.started = []
+
+    def start(self, host, *flags, script="./t.sh", **env):
+        process = self.launcher.start(
+            f"--node_ip=127.0.0.{host}",
+            f"--started_port={self.port}",
+            f"--log_dir=log{host}",
+            *flags,
+            script,
+            **{**SECRET, **env},
+        )
+        self.started.append(process)
+        return process
+
+    def finish(self):
+        return [self.launcher.finish(process) for process in self.started]
+
+    def log(self, host, rank):
+        return self.launcher.log(f"workerlog.{rank}", f"log{host}")
+
+
+@pytest.fixture
+def cluster(launcher):
+    launcher.write("t.sh", SHOW)
+    return Cluster(launcher)
+
+
+def test_ranks_are_counted_over_hosts(cluster):
+    for host in (2, 3):
+        cluster.start(host, "--ips=127.0.0.2,127.0.0.3", "--gpus=0,1")
+    for done in cluster.finish():
+        assert done.returncode == 0, done.stderr
+    for node, host in enumerate((2, 3)):
+        for local in (0, 1):
+            assert cluster.log(host, local) == (
+                f"{2 * node + local} of 4 at 127.0.0.{host}:{cluster.port + local}, "
+                f"node {node}\n"
+            )
+
+
+def test_older_flags(cluster):
+    for host in (2, 3):
+        cluster.start(
+            host, "--cluster_node_ips=127.0.0.2,127.0.0.3", "--selected_gpus=0"
+        )
+    assert [done.returncode for done in cluster.finish()] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (["--ips=127.0.0.2,127.0.0.3"], ["--ips=127.0.0.3,127.0.0.2"]),
+        (
+            ["--ips=127.0.0.2,127.0.0.3", "--gpus=0"],
+            ["--ips=127.0.0.2,127.0.0.3", "--gpus=0,1"],
+        ),
+        (["--ips=127.0.0.2,127.0.0.3"], ["--ips=127.0.0.2,127.0.0.3,127.0.0.4"]),
+    ],
+)
+def test_hosts_that_were_told_different_things_hear_what_differs(cluster, one, other):
+    cluster.start(2, *one)
+    cluster.start(3, *other)
+    for done in cluster.finish():
+        assert done.returncode == 2
+        assert re.search(
+            r"plans of hosts .* differ; workers are 127.* on 127.* and 127.* on 127",
+            done.stderr,
+        ), done.stderr
+
+
+def test_a_host_that_never_comes_is_named(cluster):
+    cluster.start(2, "--ips=127.0.0.2,127.0.0.3", "--gpus=0,1", FLEET_START_TIMEOUT="1")
+    (done,) = cluster.finish()
+    assert done.returncode == 2
+    assert "did not come: 127.0.0.3 (rank 2, rank 3)" in done.stderr
+
+
+def test_a_wrong_secret_is_told(cluster):
+    for host, secret in ((2, "right"), (3, "wrong")):
+        cluster.start(
+            host,
+            "--ips=127.0.0.2,127.0.0.3",
+            FLEET_SECRET=secret,
+            FLEET_START_TIMEOUT="20",
+        )
+    for done in cluster.finish():
+        assert done.returncode == 2
+        assert "secret" in done.stderr, done.stderr
+
+
+def test_no_secret_is_a_warning(cluster):
+    for host in (2, 3):
+        cluster.start(host, "--ips=127.0.0.2,127.0.0.3", FLEET_SECRET="")
+    for done in cluster.finish():
+        assert done.returncode == 0
+        assert done.stderr.count("This job has no secret") == 1
+
+
+def test_a_signal_ends_the_wait_for_other_hosts(cluster):
+    process = cluster.start(2, "--ips=127.0.0.2,127.0.0.3")
+    while True:  # until it waits, seen by its port
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.2", cluster.port)) == 0:
+                break
+    process.send_signal(signal.SIGTERM)
+    (done,) = cluster.finish()
+    assert done.returncode == 128 + signal.SIGTERM
+    cluster.launcher.assert_nothing_left()
+
+
+def test_taken_ports_are_named(cluster):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.2", cluster.port))
+        taken.listen()
+        cluster.start(2, "--ips=127.0.0.2,127.0.0.3")
+        (done,) = cluster.finish()
+    assert done.returncode == 2
+    assert f"127.0.0.2:{cluster.port}" in done.stderr
+
+
+def test_servers_and_workers_of_several_hosts(cluster):
+    cluster.launcher.write("t.sh", "#!/bin/sh\necho $TRAINING_ROLE $PADDLE_PORT\n")
+    p = cluster.port
+    flags = [
+        f"--servers=127.0.0.2:{p},127.0.0.3:{p}",
+        f"--workers=127.0.0.2:{p + 1},127.0.0.3:{p + 1}",
+    ]
+    for host in (2, 3):
+        cluster.start(host, *flags)
+    for done in cluster.finish():
+        assert done.returncode == 0, done.stderr
+    for host in (2, 3):
+        assert cluster.log(host, 0) == f"TRAINER {p + 1}\n"
+
+
+# --master
+
+
+def start_at_master(launcher, place, index, *flags, **env):
+    return launcher.start(
+        f"--master=127.0.0.1:{place}",
+        "--nproc_per_node=2",
+        f"--log_dir=log{index}",
+        *flags,
+        "./t.sh",
+        **{**SECRET, **env},
+    )
+
+
+def ranks_of(launcher, index):
+    text = "".join(launcher.log(f"workerlog.{k}", f"log{index}") for k in (0, 1))
+    return [int(rank) for rank in re.findall(r"(\d) of 6 at 127\.0\.0\.1:\d+", text)]
+
+
+def test_hosts_meet_at_the_master(launcher):
+    launcher.write("t.sh", SHOW)
+    place = free_row(1)
+    started = [start_at_master(launcher, place, i, "--nnodes=3") for i in range(3)]
+    for process in started:
+        done = launcher.finish(process)
+        assert done.returncode == 0, done.stderr
+    ranks = [ranks_of(launcher, i) for i in range(3)]
+    assert sorted(ranks) == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_hosts_can_choose_their_rank(launcher):
+    launcher.write("t.sh", SHOW)
+    place = free_row(1)
+    started = [
+        start_at_master(launcher, place, i, "--nnodes=3", f"--rank={i}")
+        for i in (2, 1, 0)
+    ]
+    for process in started:
+        done = launcher.finish(process)
+        assert done.returncode == 0, done.stderr
+    assert [ranks_of(launcher, i) for i in range(3)] == [[0, 1], [2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        (["--nnodes=2"], ["--nnodes=3"], "--nnodes is"),
+        (["--nnodes=2"], ["--nnodes=2", "--nproc_per_node=1"], "ranks on the first"),
+        (["--nnodes=3", "--rank=0"], ["--nnodes=2", "--rank=1"], "--nnodes is"),
+    ],
+)
+def test_the_master_tells_what_differs(launcher, one, other, words):
+    launcher.write("t.sh", SHOW)
+    place = free_row(1)
+    started = [
+        start_at_master(launcher, place, i, *flags, FLEET_START_TIMEOUT="20")
+        for i, flags in enumerate((one, other))
+    ]
+    for process in started:
+        done = launcher.finish(process)
+        assert done.returncode == 2 and words in done.stderr, done.stderr
+
+
+def test_the_master_names_who_came(launcher):
+    launcher.write("t.sh", SHOW)
+    process = start_at_master(
+        launcher, free_row(1), 0, "--nnodes=2", FLEET_START_TIMEOUT="1"
+    )
+    done = launcher.finish(process)
+    assert done.returncode == 2
+    assert "1 of 2 hosts came" in done.stderr and "127.0.0.1" in done.stderr
