@@ -476,7 +476,9 @@ class Gathering final {
       RETURN_IF_ERROR(Add(i, std::move(connection)));
     }
     for (int i = 0; i < meeting_.rank; ++i) {
-      Result<channel::Connection> connection = listener->Accept(deadline_);
+      Result<channel::Connection> connection = base::WaitInterruptibly(
+          deadline_, options_.interrupt,
+          [&](Deadline slice) { return listener->Accept(slice); });
       if (!connection.ok()) return Missing(connection.status());
       RETURN_IF_ERROR(Add(connection->peer.rank, *std::move(connection)));
     }
@@ -489,8 +491,10 @@ class Gathering final {
   }
 
   Result<channel::Address> AddressOf(int rank) {
-    Result<std::vector<std::string>> found =
-        meeting_.store->Wait({Key(rank)}, deadline_);
+    Result<std::vector<std::string>> found = base::WaitInterruptibly(
+        deadline_, options_.interrupt, [&](Deadline slice) {
+          return meeting_.store->Wait({Key(rank)}, slice);
+        });
     if (!found.ok()) return Missing(found.status());
     return channel::Address::Parse(found->front());
   }

@@ -45,10 +45,21 @@ Span BytesSpan(std::span<std::byte> bytes) {
 
 }  // namespace
 
+void AbortHandle::Abort(Status why) {
+  base::MutexLock lock(mutex_);
+  if (target_ != nullptr) target_->Abort(std::move(why));
+}
+
+void AbortHandle::Detach() {
+  base::MutexLock lock(mutex_);
+  target_ = nullptr;
+}
+
 Communicator::Communicator(int rank, int size, CommunicatorOptions options)
     : rank_(rank),
       size_(size),
       options_(std::move(options)),
+      abort_handle_(std::make_shared<AbortHandle>(this)),
       queue_(kMaxStarted) {}
 
 Communicator::~Communicator() { Finish(); }
@@ -56,6 +67,7 @@ Communicator::~Communicator() { Finish(); }
 void Communicator::Finish() {
   queue_.Close();
   if (thread_.joinable()) thread_.join();
+  abort_handle_->Detach();
 }
 
 Result<Buffer> Communicator::Allocate(size_t byte_size, Deadline deadline) {

@@ -70,6 +70,23 @@ struct CommunicatorOptions {
   std::function<void(const Status&)> on_failure;
 };
 
+class Communicator;
+
+// A way to abort a communicator that may already be gone; then it does nothing.
+// Thread-safe.
+class AbortHandle final {
+ public:
+  explicit AbortHandle(Communicator* target) : target_(target) {}
+  void Abort(Status why);
+
+ private:
+  friend class Communicator;
+  void Detach();
+
+  base::Mutex mutex_;
+  Communicator* target_ GUARDED_BY(mutex_);
+};
+
 // Of one rank. A call returns when this rank's part is done and its memory may
 // be used; for memory of a GPU, when it is in the order of the stream. Any
 // failure breaks the communicator: the ranks no longer agree on where they are,
@@ -137,6 +154,10 @@ class Communicator {
   // Wakes every waiter with `why`, which is not ok, and breaks the
   // communicator. Of several the first counts.
   void Abort(Status why);
+  // For those who do not own the communicator.
+  const std::shared_ptr<AbortHandle>& abort_handle() const {
+    return abort_handle_;
+  }
   // Ok until it is broken.
   Status status() const;
 
@@ -167,7 +188,8 @@ class Communicator {
   // Wakes this rank's waiters; status() is already not ok.
   virtual void DoAbort() {}
 
-  // Ends the thread behind Start. First thing in a backend's destructor.
+  // Ends the thread behind Start and the way through abort_handle(). First
+  // thing in a backend's destructor.
   void Finish();
 
   const CommunicatorOptions& options() const { return options_; }
@@ -186,6 +208,7 @@ class Communicator {
   const int rank_;
   const int size_;
   const CommunicatorOptions options_;
+  const std::shared_ptr<AbortHandle> abort_handle_;
   uint64_t calls_ = 0;
 
   std::atomic<bool> broken_ = false;

@@ -27,17 +27,28 @@ namespace fleet::comm {
 struct WorldOptions {
   // "auto", "shm", "tcp", "mpi" or "nccl".
   std::string backend = "auto";
+  // What all ranks of one host have in common and no others. Empty: this boot
+  // of the machine, and the network namespace.
+  std::string host_key;
   std::chrono::milliseconds stall_report = std::chrono::seconds(60);
   base::InterruptCheck interrupt;
 };
 
 // Of one rank. Thread-safe, but all ranks must make the same calls in the same
-// order. `membership` outlives it.
+// order. `membership` outlives it and all communicators.
+//
+// What the membership tells ends communicators: the death of a rank those that
+// hold it, the failure that one rank reports that one on all its ranks. So the
+// ranks get one reason, which names the rank, its host and process. A rank that
+// left well disturbs nobody who does not wait for it.
 class World {
  public:
-  static Result<std::unique_ptr<World>> Connect(
-      cluster::Membership& membership, WorldOptions options,
-      base::Deadline deadline);
+  // Meets all ranks. DeadlineExceeded names those that did not come.
+  // InvalidArgument for a backend that there is not; FailedPrecondition for
+  // "shm" with ranks on several hosts.
+  static Result<std::unique_ptr<World>> Connect(cluster::Membership& membership,
+                                                WorldOptions options,
+                                                base::Deadline deadline);
   virtual ~World() = default;
 
   // Over all ranks.
