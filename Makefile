@@ -29,6 +29,7 @@ test: build ## set up, build, and pass all tests
 	@ctest --test-dir build/release --output-on-failure -j $(JOBS)
 	@$(PYTHON) -m pytest -q python/tests
 	@$(PYTHON) -m pytest -q tests/launch
+	@$(PYTHON) -m pytest -q tests/collective
 	@tests/install
 
 test-gpu: ## eager tests on a GPU: make test-gpu PYTHON=python3

@@ -11,6 +11,7 @@ void BindPyLayer(nanobind::module_& m);
 void BindOptim(nanobind::module_& m);
 void BindData(nanobind::module_& m);
 void BindCluster(nanobind::module_& m);
+void BindDistributed(nanobind::module_& m);
 }  // namespace fleet::python
 
 NB_MODULE(_core, m) {
@@ -24,4 +25,5 @@ NB_MODULE(_core, m) {
   fleet::python::BindOptim(m);
   fleet::python::BindData(m);
   fleet::python::BindCluster(m);
+  fleet::python::BindDistributed(m);
 }

@@ -56,6 +56,8 @@ void TranslateAtenError(const std::exception_ptr& exception, void*) {
 
 void ThrowIfError(const Status& status) {
   if (status.ok()) return;
+  // The handler of a signal raised while the call waited, which ended it.
+  if (PyErr_Occurred() != nullptr) throw nanobind::python_error();
   const char* message = status.message().c_str();
   if (status.error_number() == ENOMEM) {
     PyErr_SetString(PyExc_MemoryError, message);

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import copy
+
 import numpy as np
 import paddle
 import pytest
@@ -41,7 +43,49 @@ def test_the_old_calls_around_backward_change_nothing():
     np.testing.assert_array_equal(layer.weight.grad.numpy(), before)
 
 
-def test_several_processes_are_refused_until_they_can_be_served(monkeypatch):
-    monkeypatch.setenv("PADDLE_TRAINERS_NUM", "2")
-    with pytest.raises(NotImplementedError, match="collective training"):
+def test_uneven_batches_of_one_are_no_matter():
+    layer, parallel = wrapped()
+    with parallel.join():
+        parallel(paddle.ones([1, 3])).sum().backward()
+    assert layer.weight.grad is not None
+
+
+def test_hooks_of_the_wrapper_run():
+    _, parallel = wrapped()
+    calls = []
+    parallel.register_forward_pre_hook(lambda layer, inputs: calls.append("before"))
+    parallel.register_forward_post_hook(lambda layer, i, o: calls.append("after"))
+    parallel(paddle.ones([1, 3]))
+    assert calls == ["before", "after"]
+
+
+def test_a_copy_is_a_model_of_its_own():
+    layer, parallel = wrapped()
+    twin = copy.deepcopy(parallel)
+    twin(paddle.ones([1, 3])).sum().backward()
+    assert layer.weight.grad is None and twin._layers.weight.grad is not None
+
+
+def test_sync_batch_norm_of_one_is_batch_norm():
+    x = paddle.randn([4, 3, 2, 2])
+    one, other = nn.BatchNorm2D(3), nn.SyncBatchNorm(3)
+    np.testing.assert_array_equal(one(x).numpy(), other(x).numpy())
+    np.testing.assert_array_equal(one._mean.numpy(), other._mean.numpy())
+
+
+def test_several_processes_must_meet_first(monkeypatch):
+    endpoints = "127.0.0.1:6170,127.0.0.1:6171"
+    monkeypatch.setenv("PADDLE_TRAINER_ENDPOINTS", endpoints)
+    paddle.distributed.destroy_process_group()
+    with pytest.raises(RuntimeError, match="init_parallel_env"):
         paddle.DataParallel(nn.Linear(1, 1))
+
+
+def test_paddle_1_spelt_it_in_fluid():
+    parallel = paddle.fluid.dygraph.parallel
+    assert parallel.DataParallel is paddle.DataParallel
+    assert paddle.fluid.dygraph.DataParallel is paddle.DataParallel
+    assert paddle.fluid.dygraph.ParallelEnv is paddle.distributed.ParallelEnv
+    strategy = paddle.fluid.dygraph.prepare_context()
+    assert (strategy.nranks, strategy.local_rank) == (1, 0)
+    assert paddle.fluid.dygraph.parallel.prepare_context(strategy) is strategy

@@ -3,10 +3,10 @@
 
 import math
 import numbers
-import os
 
 import numpy as np
 
+from ..distributed.parallel import get_rank, get_world_size
 from . import _tensors
 from .dataset import IterableDataset
 
@@ -197,9 +197,9 @@ class DistributedBatchSampler(BatchSampler):
         _require_bool(who, "shuffle", shuffle)
         _require_bool(who, "drop_last", drop_last)
         if num_replicas is None:
-            num_replicas = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
+            num_replicas = get_world_size()
         if rank is None:
-            rank = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
+            rank = get_rank()
         _require_positive(who, "num_replicas", num_replicas)
         if not isinstance(rank, numbers.Integral) or not 0 <= rank < num_replicas:
             raise ValueError(

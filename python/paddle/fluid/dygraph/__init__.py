@@ -4,7 +4,7 @@
 from ..._later import explain
 from ...autograd import grad, no_grad
 from ...nn import BatchNorm, Layer, LayerList, ParameterList, Sequential
-from . import base, checkpoint, learning_rate_scheduler, nn
+from . import base, checkpoint, learning_rate_scheduler, nn, parallel
 from .base import (
     disable_dygraph,
     enable_dygraph,
@@ -24,11 +24,13 @@ from .learning_rate_scheduler import (
     PolynomialDecay,
 )
 from .nn import Conv2D, Dropout, Embedding, LayerNorm, Linear, Pool2D
+from .parallel import DataParallel, ParallelEnv, prepare_context
 
 __all__ = [
     "BatchNorm",
     "Conv2D",
     "CosineDecay",
+    "DataParallel",
     "Dropout",
     "Embedding",
     "ExponentialDecay",
@@ -40,6 +42,7 @@ __all__ = [
     "LinearLrWarmup",
     "NaturalExpDecay",
     "NoamDecay",
+    "ParallelEnv",
     "ParameterList",
     "PiecewiseDecay",
     "PolynomialDecay",
@@ -52,6 +55,7 @@ __all__ = [
     "guard",
     "load_dygraph",
     "no_grad",
+    "prepare_context",
     "save_dygraph",
     "to_variable",
 ]
@@ -60,5 +64,4 @@ __getattr__ = explain(
     __name__,
     static_graphs="TracedLayer TranslatedLayer ProgramTranslator declarative "
     "dygraph_to_static_func jit",
-    distributed_training="DataParallel ParallelEnv prepare_context parallel",
 )

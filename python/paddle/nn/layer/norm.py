@@ -6,6 +6,7 @@ import numbers
 
 import paddle
 
+from ... import _core
 from ...framework.param_attr import ParamAttr
 from .. import functional as F
 from ..initializer import Constant, Normal
@@ -172,8 +173,8 @@ class BatchNorm3D(_BatchNormBase):
 
 
 class SyncBatchNorm(_BatchNormBase):
-    """Batch normalisation over the batches of all ranks; of one rank it is
-    BatchNorm."""
+    """Batch normalisation over the joined batch of all ranks; of one rank it is
+    BatchNorm. In training, forward and backward are collectives."""
 
     def __init__(
         self,
@@ -194,6 +195,21 @@ class SyncBatchNorm(_BatchNormBase):
             data_format,
             None,
             name,
+        )
+
+    def forward(self, input):
+        if not self.training or _core.get_group(None).nranks == 1:
+            return super().forward(input)
+        return _core.sync_batch_norm(
+            input,
+            self.weight,
+            self.bias,
+            self._mean,
+            self._variance,
+            None,
+            1 if self._data_format.startswith("NC") else len(input.shape) - 1,
+            self._momentum,
+            self._epsilon,
         )
 
     @classmethod

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The collectives under the name that Paddle gives those with a choice of stream."""
+
+from .collective import (
+    all_gather,
+    all_reduce,
+    alltoall,
+    alltoall_single,
+    broadcast,
+    gather,
+    reduce,
+    reduce_scatter,
+    scatter,
+)
+from .point_to_point import recv, send
+
+__all__ = [
+    "all_gather",
+    "all_reduce",
+    "alltoall",
+    "alltoall_single",
+    "broadcast",
+    "gather",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "scatter",
+    "send",
+]

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "job.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <pthread.h>
+#include <utility>
+
+#include "fleet/base/check.h"
+
+#include "status.h"
+
+namespace fleet::python {
+namespace {
+
+namespace nb = nanobind;
+
+// Never destroyed: threads of a job may outlast what runs at exit.
+struct Jobs {
+  std::vector<std::unique_ptr<Job>> all;
+  Job* current = nullptr;
+};
+
+Jobs& TheJobs() {
+  static Jobs& jobs = *std::make_unique<Jobs>().release();
+  return jobs;
+}
+
+// Python's atexit does not know how the process ends; this does. By then the
+// interpreter is gone.
+void EndJobs(int exit_status, void*) {
+  for (auto& job : TheJobs().all) job->End(exit_status);
+}
+
+void WatchEndOfProcess() {
+  static const int failed = on_exit(EndJobs, nullptr);
+  FLEET_CHECK(failed == 0);
+}
+
+// The role that the environment gives this process, as Python sees it.
+cluster::Role RoleOfProcess() {
+  nb::object role = nb::module_::import_("paddle._core")
+                        .attr("role_from_environment")(/*is_collective=*/true);
+  return nb::cast<cluster::Role&>(role);
+}
+
+// A collective came before init_parallel_env: fine for one who is alone.
+Job& BeginAlone() {
+  const cluster::Role role = RoleOfProcess();
+  if (role.worker_num > 1) {
+    ThrowIfError(FailedPrecondition(
+        "this process is rank ", role.index, " of ", role.worker_num,
+        ", but has not met the others yet: call "
+        "paddle.distributed.init_parallel_env() or fleet.init() first"));
+  }
+  Job& job = Job::Connect({.is_collective = true, .non_distributed = true});
+  TheJobs().current = &job;
+  return job;
+}
+
+void RequireOwn(Job& job) {
+  if (!job.forked()) [[likely]]
+    return;
+  ThrowIfError(FailedPrecondition(
+      "this process was forked from rank ", job.fleet().rank(),
+      " of a job and is none of its ranks: collectives belong to the parent"));
+}
+
+Job& JobInUse() {
+  Job* job = TheJobs().current;
+  if (job == nullptr || (job->forked() && job->size() == 1)) {
+    return BeginAlone();
+  }
+  RequireOwn(*job);
+  return *job;
+}
+
+// Python handles signals on its main thread only. Other threads do not ask: the
+// communicator's own would wait for the GIL of an interpreter that is ending.
+pthread_t PythonsMainThread() {
+  nb::object thread = nb::module_::import_("threading").attr("main_thread")();
+  return nb::cast<pthread_t>(thread.attr("ident"));
+}
+
+}  // namespace
+
+int Group::RankOf(int job_rank) const {
+  const auto found = std::find(ranks.begin(), ranks.end(), job_rank);
+  return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
+}
+
+Job& Job::Connect(cluster::Role role) {
+  WatchEndOfProcess();
+  base::InterruptCheck interrupt = MakeSignalCheck();
+  Result<std::unique_ptr<Fleet>> fleet = [&] {
+    nb::gil_scoped_release release;
+    return Fleet::Init({.role = std::move(role), .interrupt = interrupt});
+  }();
+  auto job = std::make_unique<Job>();
+  job->fleet_ = ValueOrThrow(std::move(fleet));
+  job->interrupt_ = std::move(interrupt);
+  auto world = std::make_unique<Group>();
+  world->job = job.get();
+  world->rank = job->fleet_->rank();
+  for (int i = 0; i < job->size(); ++i) world->ranks.push_back(i);
+  world->communicator = &job->fleet_->communicator();
+  job->groups_.push_back(std::move(world));
+  return *TheJobs().all.emplace_back(std::move(job));
+}
+
+Group& Job::group(int id) {
+  if (id < 0 || id >= static_cast<int>(groups_.size())) {
+    ThrowIfError(InvalidArgument("there is no group ", id,
+                                 "; new_group makes "
+                                 "one, and 0 is the group of all ranks"));
+  }
+  return *groups_[id];
+}
+
+Group& Job::NewGroup(std::vector<int> ranks) {
+  auto group = std::make_unique<Group>();
+  group->job = this;
+  group->id = static_cast<int>(groups_.size());
+  group->ranks = ranks;
+  group->rank = group->RankOf(fleet_->rank());
+  Result<std::unique_ptr<comm::Communicator>> made = [&] {
+    nb::gil_scoped_release release;
+    return fleet_->world().NewGroup(std::move(ranks), deadline());
+  }();
+  group->owned = ValueOrThrow(std::move(made));
+  group->communicator = group->owned.get();
+  return *groups_.emplace_back(std::move(group));
+}
+
+void Job::Finish() {
+  if (forked() || std::exchange(finished_, true)) return;
+  // What was started and nobody waited for is still part of the program.
+  for (auto& group : groups_) {
+    if (group->communicator == nullptr) continue;
+    base::Future<> idle = group->communicator->Start(
+        [](comm::Communicator&) { return Status(); });
+    static_cast<void>(idle.Wait(deadline()));
+  }
+  fleet_->Finish();
+}
+
+void Job::End(int exit_status) {
+  if (forked()) return;
+  if (exit_status == 0) Finish();
+  if (!finished_) {
+    const Status why = Unavailable("rank ", fleet_->rank(),
+                                   " ended with exit status ", exit_status);
+    for (auto& group : groups_) {
+      if (group->communicator != nullptr) group->communicator->Abort(why);
+    }
+  }
+  groups_.clear();
+  fleet_.reset();
+}
+
+Job* CurrentJob() { return TheJobs().current; }
+
+Job& BeginJob(cluster::Role role) {
+  Job* job = TheJobs().current;
+  if (job != nullptr && job->size() > 1) return JobInUse();
+  Job& begun = Job::Connect(std::move(role));
+  TheJobs().current = &begun;
+  return begun;
+}
+
+void LeaveJob() {
+  Job* job = std::exchange(TheJobs().current, nullptr);
+  if (job == nullptr) return;
+  nb::gil_scoped_release release;
+  job->Finish();
+}
+
+void ForgetJob() { TheJobs().current = nullptr; }
+
+Group& GroupOf(nb::handle group) {
+  if (nb::isinstance<Group>(group)) {
+    Group& given = *nb::inst_ptr<Group>(group);
+    RequireOwn(*given.job);
+    return given;
+  }
+  if (group.is_none()) return JobInUse().group(0);
+  if (!PyLong_Check(group.ptr())) {
+    PyErr_Format(PyExc_TypeError,
+                 "group must be None, a number or a Group, but is %s",
+                 Py_TYPE(group.ptr())->tp_name);
+    throw nb::python_error();
+  }
+  return JobInUse().group(nb::cast<int>(group));
+}
+
+base::InterruptCheck MakeSignalCheck() {
+  return [main_thread = PythonsMainThread()]() -> Status {
+    if (!pthread_equal(pthread_self(), main_thread)) return OkStatus();
+    if (!Py_IsInitialized()) return OkStatus();
+    nb::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() == 0) return OkStatus();
+    return Unavailable("a signal came to this process while it waited");
+  };
+}
+
+}  // namespace fleet::python

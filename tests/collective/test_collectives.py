@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""paddle.distributed with real processes, against numpy."""
+
+import signal
+
+import pytest
+from ranks import Job, kill, run
+
+SCRIPT = "collective_cases.py"
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3])
+@pytest.mark.parametrize("case", ["reductions", "movements"])
+def test_every_type_and_size_gives_what_numpy_gives(case, num_ranks):
+    run(num_ranks, SCRIPT, case)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3])
+def test_parts_tasks_objects_and_groups(num_ranks):
+    run(
+        num_ranks,
+        SCRIPT,
+        "identity",
+        "arrangements",
+        "points",
+        "objects",
+        "groups",
+        "threads",
+        "tasks",
+    )
+
+
+def test_different_calls_are_an_error_that_shows_both():
+    run(2, SCRIPT, "mismatch")
+
+
+def test_a_forked_child_is_no_rank():
+    run(2, SCRIPT, "forked", "identity")
+
+
+def test_control_c_ends_a_wait_and_the_others_are_told():
+    with Job(2, SCRIPT, "interrupt") as job:
+        job.wait_for_line(0, "WAITING")
+        job.ranks[0].signal(signal.SIGINT)
+        job.wait_for_line(0, "INTERRUPTED", timeout=10)
+        job.ranks[1].signal(signal.SIGINT)
+        codes, outputs = job.wait(30)
+    assert codes[0] != 0 and "KeyboardInterrupt" in outputs[0], outputs[0]
+
+
+@pytest.mark.parametrize("case, code", [("fails", 1), ("exits", 3), ("leaves", 0)])
+def test_who_ends_early_is_named_by_the_others(case, code):
+    with Job(3, SCRIPT, case) as job:
+        codes, outputs = job.wait(60)
+    assert codes[2] == code, outputs[2]
+    for rank in (0, 1):
+        assert codes[rank] == 1, outputs[rank]
+        assert "rank 2" in outputs[rank].splitlines()[-1], outputs[rank]
+
+
+def test_a_killed_rank_is_named_by_the_others():
+    with Job(3, SCRIPT, "sleeps") as job:
+        for rank in range(3):
+            job.wait_for_line(rank, "READY")
+        kill(job.ranks[1])
+        assert job.ranks[0].wait_within(10) == 1, job.ranks[0].output()
+        last = job.ranks[0].output().splitlines()[-1]
+        assert "rank 1" in last, last
+
+
+def test_a_rank_that_never_comes_is_named():
+    with Job(
+        1, SCRIPT, "identity", num_missing=1, env={"FLEET_START_TIMEOUT": "2"}
+    ) as job:
+        codes, outputs = job.wait(60)
+    assert codes == [1] and "rank 1" in outputs[0].splitlines()[-1], outputs[0]
