@@ -4,8 +4,10 @@
 
 include(CMakePackageConfigHelpers)
 
+get_property(modules GLOBAL PROPERTY fleet_modules)
+
 if(FLEET_BUILD_PYTHON)
-  install(TARGETS _core fleet fleet_core
+  install(TARGETS _core fleet fleet_core ${modules}
           LIBRARY DESTINATION paddle/_lib COMPONENT package EXCLUDE_FROM_ALL)
   install(FILES ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/torch_version
           DESTINATION paddle/_lib COMPONENT package EXCLUDE_FROM_ALL)
@@ -28,6 +30,10 @@ if(FLEET_WITH_TORCH)
 endif()
 install(TARGETS ${libraries} EXPORT fleetTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+if(modules)
+  install(TARGETS ${modules} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+                                     COMPONENT development)
+endif()
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/fleet
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
         FILES_MATCHING PATTERN "*.h")
