@@ -14,7 +14,7 @@ from .... import _core
 from ....framework.mode import in_dynamic_mode
 from ....framework.place import cuda_places
 from .distributed_strategy import DistributedStrategy
-from .role_maker import PaddleCloudRoleMaker, RoleMakerBase
+from .role_maker import PaddleCloudRoleMaker, RoleMakerBase, meet
 from .util_factory import UtilBase
 
 __all__ = ["Fleet"]
@@ -91,9 +91,7 @@ class Fleet:
         if role_maker._is_non_distributed():
             _check_that_it_is_alone(role_maker)
         if role_maker._is_collective and role_maker._worker_num() > 1:
-            from ...parallel import init_parallel_env
-
-            init_parallel_env(role_maker._get_role())
+            meet(role_maker._get_role())
         self._role_maker = role_maker
         self._is_collective = role_maker._is_collective
         self._user_defined_strategy = strategy

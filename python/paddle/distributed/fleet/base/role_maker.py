@@ -24,6 +24,17 @@ class Role:
     ALL = 4
 
 
+def meet(role):
+    """Meets the other workers of a collective job, once. ValueError when this process
+    met others before, in another role."""
+    from ...parallel import init_parallel_env
+
+    init_parallel_env(role)
+    now = _core.job_role() or role
+    if (now.index, now.worker_num) != (role.index, role.worker_num):
+        raise ValueError(f"this process is {now} already, and cannot become {role}")
+
+
 class Gloo:
     """Collectives over the processes of a role, on numbers and arrays.
 
@@ -106,9 +117,7 @@ class Gloo:
             )
         if comm_world == "server":
             raise ValueError("a collective job has no servers")
-        from ...parallel import init_parallel_env
-
-        init_parallel_env(self._role)
+        meet(self._role)
         return True
 
 
