@@ -3,19 +3,24 @@
 // The face of the library: a training program for one machine runs on many.
 //
 //   ASSIGN_OR_RETURN(auto job, fleet::Fleet::Init());
-//   auto model = fleet::DistributedModel(*job, Net());        // torch::nn
-//   auto optimizer = fleet::DistributedOptimizer(
+//   fleet::DistributedModel model(*job, Net());               // torch::nn
+//   fleet::DistributedOptimizer optimizer(
 //       *job, torch::optim::SGD(model->parameters(), 0.01));  // torch::optim
 //   for (auto& batch : *loader) {
 //     ... forward, loss.backward(), optimizer.step() ...
 //   }
 //   job->Finish();
 //
+// DistributedModel and DistributedOptimizer are in distributed_model.h, a
+// sampler for torch::data in distributed_sampler.h, collectives on tensors in
+// collectives.h.
+//
 // Started by fleetrun, torchrun, mpirun or srun; alone, it is a job of one.
 
 #ifndef FLEET_FLEET_H_
 #define FLEET_FLEET_H_
 
+#include <chrono>
 #include <memory>
 #include <optional>
 
@@ -56,7 +61,9 @@ class Fleet final {
   comm::World& world() { return *world_; }
   // Over all ranks.
   comm::Communicator& communicator() { return world_->all(); }
-  // For a collective that begins now: FLEET_TIMEOUT.
+  // How long a collective waits for late ranks: FLEET_TIMEOUT.
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  // For a collective that begins now.
   base::Deadline deadline() const;
 
   // Leaves the job: this rank's part ended well. Idempotent.

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/fleet.h"
+
+#include <cstdlib>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fleet/base/status_matchers.h"
+#include "fleet/cluster/membership_fixtures.h"
+#include "fleet/collectives.h"
+
+namespace fleet {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Fleet, AProcessThatNobodyStartedIsAJobOfOne) {
+  ASSERT_OK_AND_ASSIGN(auto job, Fleet::Init());
+  EXPECT_EQ(job->rank(), 0);
+  EXPECT_EQ(job->size(), 1);
+  EXPECT_TRUE(job->role().non_distributed);
+  at::Tensor data = at::full({2}, 3.0);
+  EXPECT_OK(AllReduce(*job, data));
+  EXPECT_TRUE(at::equal(data, at::full({2}, 3.0)));
+  EXPECT_OK(Barrier(*job));
+  job->Finish();
+  job->Finish();
+}
+
+// Runs `rank_main` with a Fleet of its own on each of `size` threads.
+void RunJob(int size, const std::function<void(Fleet&)>& rank_main) {
+  cluster::Port port;
+  const cluster::Endpoint first = port.endpoint();
+  port.Close();
+  std::vector<std::thread> ranks;
+  for (int i = 0; i < size; ++i) {
+    ranks.emplace_back([&, i] {
+      auto job = Fleet::Init({.role = cluster::Worker(i, size, first)});
+      ASSERT_OK(job.status());
+      rank_main(**job);
+      (*job)->Finish();
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
+TEST(Fleet, RanksMeetAndTalk) {
+  RunJob(3, [](Fleet& job) {
+    at::Tensor data = at::full({4}, job.rank() + 1.0);
+    ASSERT_OK(AllReduce(job, data, ReduceOp::kMean));
+    EXPECT_TRUE(at::equal(data, at::full({4}, 2.0)));
+    auto all = AllGather(job, at::full({1}, job.rank()));
+    ASSERT_OK(all.status());
+    for (int i = 0; i < 3; ++i) EXPECT_EQ((*all)[i].item<int>(), i);
+    if (job.rank() == 0) {
+      EXPECT_OK(Send(job, data, 2));
+    } else if (job.rank() == 2) {
+      at::Tensor received = at::full({4}, 0.0);
+      EXPECT_OK(Recv(job, received, 0));
+      EXPECT_TRUE(at::equal(received, data));
+    }
+    ASSERT_OK(Barrier(job));
+  });
+}
+
+TEST(Fleet, AServerIsNoRank) {
+  cluster::Role role;
+  role.kind = cluster::RoleKind::kServer;
+  EXPECT_THAT(
+      Fleet::Init({.role = role}).status(),
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("workers only")));
+}
+
+TEST(Fleet, AVariableThatMakesNoSenseIsNamed) {
+  setenv("FLEET_TIMEOUT", "soon", 1);
+  EXPECT_THAT(Fleet::Init().status(), StatusIs(StatusCode::kInvalidArgument,
+                                               HasSubstr("FLEET_TIMEOUT")));
+  unsetenv("FLEET_TIMEOUT");
+}
+
+TEST(Fleet, TheTimeoutComesFromTheEnvironment) {
+  setenv("FLEET_TIMEOUT", "2.5", 1);
+  ASSERT_OK_AND_ASSIGN(auto job, Fleet::Init());
+  EXPECT_EQ(job->timeout(), std::chrono::milliseconds(2500));
+  unsetenv("FLEET_TIMEOUT");
+  job->Finish();
+}
+
+}  // namespace
+}  // namespace fleet
