@@ -2,7 +2,7 @@
 
 #include "fleet/cluster/launch_meeting.h"
 
-#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <fcntl.h>
 #include <map>
@@ -514,8 +514,11 @@ Result<Roster> MeetAtMaster(const MasterOptions& master, const HostShare& own,
     auto door =
         Listener::Bind(ToAddress(master.master), MeetOptions(0, options));
     if (door.ok()) return Host(**door, master, application, options);
-    // Not our address, or another launcher of this host was faster.
-    if (master.node_rank) return door.status();
+    // Where another launcher of this host was faster, that one is the master;
+    // a host that has to be it, and is not, is an error.
+    if (master.node_rank && door.status().error_number() != EADDRINUSE) {
+      return door.status().WithContext("--rank=0 listens at --master");
+    }
   }
   return Visit(master, application, options);
 }

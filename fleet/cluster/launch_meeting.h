@@ -49,6 +49,8 @@ struct MasterOptions {
   Endpoint master;
   int num_hosts = 0;
   std::optional<int> node_rank;  // by arrival when not given
+
+  friend bool operator==(const MasterOptions&, const MasterOptions&) = default;
 };
 
 // By --master, --nnodes and --rank, or PADDLE_MASTER and PADDLE_NNODES. None

@@ -132,6 +132,8 @@ Result<pid_t> StartProcess(const Command& command, Environment env, int log_fd,
             const_cast<char**>(envp.data()), parent, null.get(), log_fd,
             listen_fd);
   }
+  // The child does it too; whoever is first, a signal to the group arrives.
+  setpgid(child, child);
   return child;
 }
 

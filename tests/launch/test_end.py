@@ -225,9 +225,13 @@ def test_a_screen_that_is_gone_does_not_end_the_job(launcher):
 def test_a_failed_job_is_started_again(launcher):
     launcher.write(
         "t.sh",
-        "#!/bin/sh\necho try >>tries.$RANK\n"
-        "[ $RANK = 1 ] && [ $(wc -l <tries.1) -lt 3 ] && exit 3\n"
-        "[ $RANK = 0 ] && [ $(wc -l <tries.0) -lt 3 ] && sleep 600\nexit 0\n",
+        "#!/bin/sh\n"
+        "if [ $RANK = 1 ]; then\n"
+        "  echo try >>tries\n"
+        "  [ $(wc -l <tries) -lt 3 ] && exit 3\n"
+        "  exit 0\n"
+        "fi\n"
+        "until [ -e tries ] && [ $(wc -l <tries) -ge 3 ]; do sleep 0.01; done\n",
     )
     done = launcher.run("--nproc_per_node=2", "--max_restarts=2", "./t.sh")
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "fleet/cluster/launch_meeting.h"
+
+#include <chrono>
+#include <future>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fleet/base/status_matchers.h"
+#include "fleet/cluster/launch_ports.h"
+
+namespace fleet::cluster {
+namespace {
+
+using base::Deadline;
+using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+MeetingOptions Options(milliseconds patience = std::chrono::seconds(30)) {
+  return {.secret = "s", .deadline = Deadline::After(patience)};
+}
+
+// A host of a plan by list, with its ports bound.
+struct ListHost {
+  LaunchPlan plan;
+  ReservedPorts ports;
+
+  Status Meet(MeetingOptions options) {
+    return MeetByList(plan, ports.listeners.front().get(), options);
+  }
+};
+
+// Hosts 127.0.0.2, 127.0.0.3, ... with a rank each, at ports that are free.
+std::vector<ListHost> MakeListHosts(int count) {
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) {
+    names.push_back("127.0.0." + std::to_string(i + 2));
+  }
+  std::vector<Endpoint> workers;
+  std::vector<ListHost> hosts;
+  for (int i = 0; i < count; ++i) {
+    ListHost host;
+    host.plan = PlanCollective(names, i, 0, {""}, {});
+    host.ports = ReservePorts(host.plan).value();
+    workers.push_back(host.plan.workers[i]);
+    hosts.push_back(std::move(host));
+  }
+  for (ListHost& host : hosts) host.plan.workers = workers;
+  return hosts;
+}
+
+std::vector<Status> MeetAll(std::vector<ListHost>& hosts) {
+  std::vector<std::future<Status>> meetings;
+  for (ListHost& host : hosts) {
+    meetings.push_back(
+        std::async(std::launch::async, [&] { return host.Meet(Options()); }));
+  }
+  std::vector<Status> outcomes;
+  for (auto& meeting : meetings) outcomes.push_back(meeting.get());
+  return outcomes;
+}
+
+TEST(MeetByList, HostsWithOnePlanMeet) {
+  std::vector<ListHost> hosts = MakeListHosts(3);
+  for (const Status& status : MeetAll(hosts)) EXPECT_OK(status);
+}
+
+TEST(MeetByList, ShowsBothPlansWhereTheyDiffer) {
+  std::vector<ListHost> hosts = MakeListHosts(2);
+  hosts[1].plan.workers.push_back({"127.0.0.3", 1});
+  for (const Status& status : MeetAll(hosts)) {
+    EXPECT_THAT(
+        status,
+        StatusIs(StatusCode::kFailedPrecondition,
+                 AllOf(HasSubstr("differ; workers are"),
+                       HasSubstr(ToString(hosts[0].plan.workers) + " on "),
+                       HasSubstr(ToString(hosts[1].plan.workers) + " on "))));
+  }
+}
+
+TEST(MeetByList, NamesTheHostThatNeverCame) {
+  std::vector<ListHost> hosts = MakeListHosts(2);
+  hosts[1].ports.listeners.clear();
+  EXPECT_THAT(hosts[0].Meet(Options(milliseconds(200))),
+              StatusIs(StatusCode::kDeadlineExceeded,
+                       HasSubstr("did not come: 127.0.0.3 (rank 1)")));
+}
+
+// A free port of 127.0.0.1.
+Endpoint FreePlace() {
+  LaunchPlan plan = PlanCollective({"127.0.0.1"}, 0, 0, {""}, {});
+  ReservePorts(plan).value();
+  return plan.workers.front();
+}
+
+std::vector<Result<Roster>> MeetAtMaster(std::vector<MasterOptions> masters) {
+  std::vector<std::future<Result<Roster>>> meetings;
+  for (size_t i = 0; i < masters.size(); ++i) {
+    meetings.push_back(std::async(std::launch::async, [&masters, i] {
+      const uint16_t port = static_cast<uint16_t>(100 + i);
+      return MeetAtMaster(masters[i], {"host" + std::to_string(i), {port}, 7},
+                          Options());
+    }));
+  }
+  std::vector<Result<Roster>> outcomes;
+  for (auto& meeting : meetings) outcomes.push_back(meeting.get());
+  return outcomes;
+}
+
+TEST(MeetAtMaster, GivesAllTheSameRoster) {
+  const Endpoint place = FreePlace();
+  const auto rosters = MeetAtMaster({{place, 3, 2}, {place, 3}, {place, 3, 0}});
+  for (size_t i = 0; i < rosters.size(); ++i) {
+    ASSERT_OK(rosters[i].status());
+    std::vector<std::string> names;
+    for (const HostShare& share : rosters[i]->hosts) {
+      names.push_back(share.host);
+    }
+    EXPECT_THAT(names, ElementsAre("host2", "host1", "host0"));
+    EXPECT_EQ(rosters[i]->hosts[0].ports.front(), 102);
+    EXPECT_EQ(rosters[i]->own_host, 2 - static_cast<int>(i));
+  }
+}
+
+TEST(MeetAtMaster, RefusesARankThatIsGivenTwice) {
+  const Endpoint place = FreePlace();
+  for (const auto& roster :
+       MeetAtMaster({{place, 3, 0}, {place, 3, 1}, {place, 3, 1}})) {
+    EXPECT_THAT(roster, StatusIs(StatusCode::kFailedPrecondition,
+                                 HasSubstr("both given --rank=1")));
+  }
+}
+
+TEST(MeetAtMaster, SaysWhoCame) {
+  EXPECT_THAT(
+      cluster::MeetAtMaster({FreePlace(), 2, 0}, {"host0", {1}, 2},
+                            Options(milliseconds(100))),
+      StatusIs(StatusCode::kDeadlineExceeded,
+               AllOf(HasSubstr("1 of 2 hosts came"), HasSubstr("host0"))));
+}
+
+TEST(JoinPlan, PutsTheHostsBehindEachOther) {
+  const LaunchPlan own =
+      PlanCollective({"b"}, 0, 0, {"0", "1"}, {.num_cores = 4});
+  const LaunchPlan plan =
+      JoinPlan(own, {1, {{"a", {1, 2}, 3}, {"b", {4, 5}, 6}}});
+  EXPECT_EQ(ToString(plan.workers), "a:1,a:2,b:4,b:5");
+  EXPECT_EQ(plan.own_host, 1);
+  EXPECT_EQ(plan.torch_master, (Endpoint{"a", 3}));
+  EXPECT_EQ(plan.processes[0].index, 2);
+  EXPECT_EQ(plan.processes[1].index, 3);
+  EXPECT_EQ(plan.processes[1].local_index, 1);
+  EXPECT_EQ(ToString(plan.endpoint_of(plan.processes[1])), "b:5");
+}
+
+TEST(ReadMaster, IsForSeveralHosts) {
+  LaunchOptions options;
+  EXPECT_EQ(ReadMaster(options, {}).value(), std::nullopt);
+  options.master = "10.0.0.1:7000";
+  EXPECT_EQ(ReadMaster(options, {}).value(), std::nullopt);  // one host
+  options.nnodes = 2;
+  options.node_rank = 1;
+  ASSERT_OK_AND_ASSIGN(const std::optional<MasterOptions> master,
+                       ReadMaster(options, {}));
+  ASSERT_TRUE(master.has_value());
+  EXPECT_EQ(ToString(master->master), "10.0.0.1:7000");
+  EXPECT_EQ(master->num_hosts, 2);
+  EXPECT_EQ(master->node_rank, 1);
+
+  const Environment env = {{"PADDLE_MASTER", "10.0.0.1:7000"},
+                           {"PADDLE_NNODES", "3"}};
+  EXPECT_EQ(ReadMaster({}, env).value()->num_hosts, 3);
+}
+
+TEST(ReadMaster, SaysWhatDoesNotFit) {
+  LaunchOptions options;
+  options.master = "10.0.0.1:7000";
+  options.nnodes = 2;
+  options.node_rank = 2;
+  EXPECT_THAT(ReadMaster(options, {}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("--rank=2")));
+  options.node_rank = 0;
+  options.ips = "10.0.0.1,10.0.0.2";
+  EXPECT_THAT(ReadMaster(options, {}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("--ips")));
+  options.ips.reset();
+  options.worker_num = 2;
+  EXPECT_THAT(ReadMaster(options, {}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("collective")));
+  options.worker_num.reset();
+  options.master = "10.0.0.1";
+  EXPECT_THAT(ReadMaster(options, {}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("no port")));
+}
+
+}  // namespace
+}  // namespace fleet::cluster
