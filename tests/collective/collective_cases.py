@@ -265,6 +265,21 @@ def identity():
     assert sorted(sum(seen, [])) == list(range(4 * n))
 
 
+def gloo(endpoint):
+    """A second job beside the first, whose ranks meet elsewhere."""
+    me, n = dist.get_rank(), dist.get_world_size()
+    dist.gloo_init_parallel_env(me, n, endpoint)
+    before = []
+    if me == 0:
+        time.sleep(0.5)
+    dist.all_gather_object(before, time.time())
+    dist.gloo_barrier()
+    assert time.time() >= max(before)
+    dist.gloo_release()
+    dist.gloo_release()
+    dist.barrier()
+
+
 def mismatch():
     """Two ranks that make different calls are told both."""
     me = dist.get_rank()
@@ -376,6 +391,7 @@ def sleeps():
 
 if __name__ == "__main__":
     dist.init_parallel_env()
-    for name in sys.argv[1:]:
-        globals()[name]()
+    for case in sys.argv[1:]:
+        name, *arguments = case.split("=")
+        globals()[name](*arguments)
     print("DONE", flush=True)

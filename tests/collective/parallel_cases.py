@@ -2,6 +2,7 @@
 """What the ranks of test_parallel_training.py do: `parallel_cases.py CASE ...`."""
 
 import sys
+import time
 
 import numpy as np
 import paddle
@@ -160,6 +161,17 @@ def dies():
         if number == 5 and me == n - 1:
             raise ValueError("enough")
         step(model, rule, "mlp", number, me, n)
+
+
+def waits():
+    """Rank 0 waits in backward for one that is late, until ^C."""
+    model = paddle.DataParallel(make("mlp"))
+    loss = model(paddle.ones([2, 10])).mean()
+    if dist.get_rank() == 0:
+        print("WAITING", flush=True)
+        loss.backward()
+    else:
+        time.sleep(60)
 
 
 def loader():

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """paddle.DataParallel with real processes, against one process with the whole batch."""
 
+import signal
+import time
+
 import numpy as np
 import pytest
 import training
@@ -86,3 +89,14 @@ def test_a_rank_that_dies_in_training_is_named():
     assert codes == [1, 1], outputs
     assert "ValueError: enough" in outputs[1]
     assert "rank 1" in outputs[0].splitlines()[-1], outputs[0]
+
+
+def test_control_c_ends_a_backward_that_waits():
+    with Job(2, SCRIPT, "waits") as job:
+        job.wait_for_line(0, "WAITING")
+        time.sleep(0.3)
+        job.ranks[0].signal(signal.SIGINT)
+        code = job.ranks[0].wait_within(20)
+        output = job.ranks[0].output()
+    assert code not in (0, None), output
+    assert "KeyboardInterrupt" in output.splitlines()[-1], output

@@ -186,7 +186,13 @@ def gloo_init_parallel_env(rank_id, rank_num, server_endpoint):
         raise RuntimeError(
             "gloo_init_parallel_env was called before; call gloo_release first"
         )
-    _gloo = _core.Job.meet(rank_id, rank_num, server_endpoint)
+    # A launcher's socket listens elsewhere, and is for the job.
+    listen_fd = os.environ.pop("FLEET_LISTEN_FD", None)
+    try:
+        _gloo = _core.Job.meet(rank_id, rank_num, server_endpoint)
+    finally:
+        if listen_fd is not None:
+            os.environ["FLEET_LISTEN_FD"] = listen_fd
 
 
 def gloo_barrier():
