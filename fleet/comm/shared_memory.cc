@@ -26,13 +26,9 @@ namespace {
 // second-level cache beside the data.
 constexpr size_t kSlotByteSize = size_t{128} << 10;
 
-// Data that is not larger is copied once even where it lies in memory from
-// Allocate: one round instead of two.
-constexpr size_t kOneRoundByteSize = size_t{16} << 10;
-
-// With more than two ranks, larger data is combined in slices, by one rank
-// each, instead of by every rank.
-constexpr size_t kEveryRankByteSize = size_t{8} << 10;
+// Data up to this size, in all ranks together, is combined by every rank: one
+// round instead of two.
+constexpr size_t kOneRoundByteSize = size_t{64} << 10;
 
 // Of a ring for send and receive; taken when it is first used.
 constexpr size_t kRingByteSize = size_t{256} << 10;
@@ -54,12 +50,6 @@ void Pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #endif
-}
-
-int CoresOfThisProcess() {
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
-  return CPU_COUNT(&cores);
 }
 
 size_t RoundUp(size_t value, size_t unit) {
@@ -164,11 +154,10 @@ class SharedMemory final : public Communicator {
   }
 
   // The first round: all ranks have the memory.
-  Status Open(Deadline deadline) {
-    control_.TryMembarrier();
-    spin_ = control_.spin();
+  Status Open(int processes_on_host, Deadline deadline) {
+    control_.Introduce();
     RETURN_IF_ERROR(DoBarrier({}, deadline));
-    control_.UseMembarrier();
+    control_.Settle(processes_on_host);
     return OkStatus();
   }
 
@@ -264,7 +253,7 @@ class SharedMemory final : public Communicator {
   template <typename Ready>
   bool Quickly(Ready ready) const {
     if (ready()) return true;
-    if (!spin_) return false;
+    if (!control_.spin()) return false;
     for (int i = 0; i < kQuickLooks; ++i) {
       if (ready()) return true;
     }
@@ -318,8 +307,8 @@ class SharedMemory final : public Communicator {
     return kSlotByteSize / size() / kCacheLine * kCacheLine;
   }
 
-  // Combines [begin, begin + n) bytes of this rank's `data` with what lies at
-  // `offset` in the other ranks' stages of `round`.
+  // Combines `n` bytes of this rank's `data` with what lies at `offset` in the
+  // other ranks' stages of `round`.
   void CombineStaged(const Call& call, const std::byte* data, uint64_t round,
                      size_t offset, size_t n, std::byte* to) {
     for (int i = 0; i < size(); ++i) {
@@ -329,11 +318,21 @@ class SharedMemory final : public Communicator {
   }
 
   Status AllReduceInline(const Call& call, Span data, Deadline deadline);
-  Status AllReduceStaged(const Call& call, Span data, Deadline deadline);
+  Status AllReduceByAll(const Call& call, Span data, Deadline deadline);
   Status AllReduceInSlices(const Call& call, Span data, Deadline deadline);
   Status AllReduceInPlace(const Call& call, Span data,
                           std::span<std::byte* const> buffers,
                           Deadline deadline);
+
+  // Elements [begin, ...) of `data`, as many as a slot holds.
+  static Span PieceOf(Span data, size_t begin) {
+    const size_t width = ByteSize(data.type);
+    return {data.data + begin * width,
+            std::min(data.count - begin, kSlotByteSize / width), data.type};
+  }
+  void StagePiece(Span piece);
+  void CombineSlice(const Call& call, Span piece, uint64_t round);
+  void TakeSlices(Span piece, uint64_t round);
 
   // The elements that rank `i` combines of `count`: whole cache lines.
   std::pair<size_t, size_t> Slice(int i, size_t count, DataType type) const {
@@ -374,7 +373,6 @@ class SharedMemory final : public Communicator {
   const Mapping mapping_;
   Control control_;
   std::byte* const stages_;
-  bool spin_ = false;
 
   uint64_t round_ = 0;  // posted last
   std::vector<const std::byte*> inputs_;
@@ -393,7 +391,7 @@ Status SharedMemory::WaitLong(Deadline deadline, Ready ready,
     return base::Concat(what(), ": no sign of ", RankList(missing()));
   };
   auto over = [&] { return ready() || broken() || control_.failed(); };
-  if (spin_) {
+  if (control_.spin()) {
     const Deadline until = Earlier(deadline, Deadline::After(kSpin));
     do {
       for (int i = 0; i < 32; ++i) {
@@ -449,23 +447,32 @@ Status SharedMemory::DoAllReduce(const Call& call, Span data,
     return AllReduceInline(call, data, deadline);
   }
   if (size() == 1) return OkStatus();
-  if (byte_size <= kOneRoundByteSize) {
-    return AllReduceStaged(call, data, deadline);
+  if (byte_size * size() <= kOneRoundByteSize) {
+    return AllReduceByAll(call, data, deadline);
   }
-  // All ranks say where their data is; then all know the way to go.
+  // All ranks say where their data is, and who must copy has copied the first
+  // piece; then all know the way to go.
   const Place mine = Find(data.data, byte_size);
+  if (mine.region == 0) StagePiece(PieceOf(data, 0));
   std::memcpy(NextLine().payload, &mine, sizeof(mine));
   Post(call);
   RETURN_IF_ERROR(WaitRound(round_, call, deadline));
-  bool in_place = true;
+  int num_in_place = 0;
   for (int i = 0; i < size(); ++i) {
     Place place;
     std::memcpy(&place, control_.line(i, round_).payload, sizeof(place));
     outputs_[i] = At(place, i, byte_size);
-    in_place = in_place && outputs_[i] != nullptr;
+    num_in_place += outputs_[i] != nullptr;
   }
-  if (in_place) return AllReduceInPlace(call, data, outputs_, deadline);
-  return AllReduceStaged(call, data, deadline);
+  if (num_in_place == size()) {
+    return AllReduceInPlace(call, data, outputs_, deadline);
+  }
+  if (num_in_place != 0) {
+    StagePiece(PieceOf(data, 0));
+    Post(call);
+    RETURN_IF_ERROR(WaitRound(round_, call, deadline));
+  }
+  return AllReduceInSlices(call, data, deadline);
 }
 
 Status SharedMemory::AllReduceInline(const Call& call, Span data,
@@ -480,45 +487,65 @@ Status SharedMemory::AllReduceInline(const Call& call, Span data,
   return OkStatus();
 }
 
-Status SharedMemory::AllReduceStaged(const Call& call, Span data,
-                                     Deadline deadline) {
-  if (size() > 2 && data.byte_size() > kEveryRankByteSize) {
-    return AllReduceInSlices(call, data, deadline);
-  }
-  return InPieces(
-      call, data.byte_size(), kSlotByteSize, deadline,
-      [&](std::byte* stage, size_t begin, size_t n) {
-        Copy(stage, data.data + begin, n);
-      },
-      [&](uint64_t round, size_t begin, size_t n) {
-        CombineStaged(call, data.data + begin, round, 0, n, data.data + begin);
-      });
+// Every rank combines everything itself: one round.
+Status SharedMemory::AllReduceByAll(const Call& call, Span data,
+                                    Deadline deadline) {
+  Copy(NextStage(), data.data, data.byte_size());
+  Post(call);
+  RETURN_IF_ERROR(WaitRound(round_, call, deadline));
+  CombineStaged(call, data.data, round_, 0, data.byte_size(), data.data);
+  return OkStatus();
 }
 
-// Each piece in two rounds: all ranks stage it; each combines its slice and
-// puts the result where its own input of that slice was, which nobody else
-// reads; all take the slices of the others.
+// Of two ranks, each stages what the other combines.
+void SharedMemory::StagePiece(Span piece) {
+  const size_t width = ByteSize(piece.type);
+  const auto [begin, count] = size() > 2
+                                  ? std::pair(size_t{0}, piece.count)
+                                  : Slice(1 - rank(), piece.count, piece.type);
+  Copy(NextStage() + begin * width, piece.data + begin * width, count * width);
+}
+
+// The result goes into `piece` and to where the others take it from. Of two
+// ranks that is the other's input: it has the cache lines next. With more it is
+// where this rank's own input of the slice was, which nobody reads.
+void SharedMemory::CombineSlice(const Call& call, Span piece, uint64_t round) {
+  const auto [begin, count] = Slice(rank(), piece.count, piece.type);
+  const size_t offset = begin * ByteSize(piece.type);
+  for (int i = 0; i < size(); ++i) {
+    inputs_[i] = (i == rank() ? piece.data : Stage(i, round)) + offset;
+  }
+  std::byte* const outputs[] = {
+      piece.data + offset,
+      Stage(size() == 2 ? 1 - rank() : rank(), round) + offset};
+  CombineAll(call.op, call.type, inputs_, outputs, count);
+}
+
+void SharedMemory::TakeSlices(Span piece, uint64_t round) {
+  const size_t width = ByteSize(piece.type);
+  for (int i = 0; i < size(); ++i) {
+    if (i == rank()) continue;
+    const auto [begin, count] = Slice(i, piece.count, piece.type);
+    Copy(piece.data + begin * width,
+         Stage(size() == 2 ? rank() : i, round) + begin * width, count * width);
+  }
+}
+
+// Piece by piece; of each, a rank combines one slice, and the others take the
+// result. The first piece is staged and posted by all. While a rank combines
+// its slice of one piece, it stages the next and takes the results of the one
+// before: one round for each piece, and one more.
 Status SharedMemory::AllReduceInSlices(const Call& call, Span data,
                                        Deadline deadline) {
-  const size_t width = ByteSize(call.type);
-  const size_t piece = kSlotByteSize / width;
-  for (size_t begin = 0; begin < data.count; begin += piece) {
-    const size_t count = std::min(piece, data.count - begin);
-    std::byte* at = data.data + begin * width;
-    std::byte* stage = NextStage();
-    Copy(stage, at, count * width);
+  const size_t step = kSlotByteSize / ByteSize(data.type);
+  for (size_t begin = 0; begin < data.count; begin += step) {
+    const bool is_last = begin + step >= data.count;
+    CombineSlice(call, PieceOf(data, begin), round_);
+    if (!is_last) StagePiece(PieceOf(data, begin + step));
     Post(call);
-    const uint64_t round = round_;
-    RETURN_IF_ERROR(WaitRound(round, call, deadline));
-    const auto [first, n] = Slice(rank(), count, call.type);
-    CombineStaged(call, at + first * width, round, first * width, n * width,
-                  stage + first * width);
-    Post(call);
+    if (begin > 0) TakeSlices(PieceOf(data, begin - step), round_ - 2);
     RETURN_IF_ERROR(WaitRound(round_, call, deadline));
-    for (int i = 0; i < size(); ++i) {
-      const auto [from, length] = Slice(i, count, call.type);
-      Copy(at + from * width, Stage(i, round) + from * width, length * width);
-    }
+    if (is_last) TakeSlices(PieceOf(data, begin), round_ - 1);
   }
   return OkStatus();
 }
@@ -811,9 +838,6 @@ Result<Segment> MakeSegment(const Meeting& meeting) {
   ASSIGN_OR_RETURN(segment.mapping, Mapping::Of(segment.memory, byte_size));
   RETURN_IF_ERROR(segment.mapping.Reserve(
       segment.memory, 0, SharedMemory::ReservedByteSize(meeting.size)));
-  Control(segment.mapping.data(), 0, meeting.size)
-      .set_spin(meeting.processes_on_host > 0 &&
-                meeting.processes_on_host <= CoresOfThisProcess());
   return segment;
 }
 
@@ -849,7 +873,7 @@ Result<std::unique_ptr<Communicator>> Connect(const Meeting& meeting,
   auto communicator = std::make_unique<SharedMemory>(
       meeting, std::move(options), std::move(exchange),
       std::move(segment.memory), std::move(segment.mapping));
-  RETURN_IF_ERROR(communicator->Open(deadline));
+  RETURN_IF_ERROR(communicator->Open(meeting.processes_on_host, deadline));
   return communicator;
 }
 

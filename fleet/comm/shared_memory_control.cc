@@ -54,26 +54,26 @@ Control::Control(std::byte* memory, int rank, int size)
   take(rings_, n * n);
 }
 
-void Control::set_spin(bool spin) {
-  hub_->spin.store(spin, std::memory_order_relaxed);
+void Control::Introduce() {
+  State& mine = states_[rank_];
+  CPU_ZERO(&mine.cores);
+  (void)sched_getaffinity(0, sizeof(mine.cores), &mine.cores);
+  mine.can_membarrier =
+      Membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
 }
 
-bool Control::spin() const {
-  return hub_->spin.load(std::memory_order_relaxed) != 0;
-}
-
-void Control::TryMembarrier() {
-  if (Membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) != 0) return;
-  states_[rank_].can_membarrier.store(1, std::memory_order_release);
-}
-
-void Control::UseMembarrier() {
-  // A sleep costs more with it, so only where sleeps are rare.
-  if (!spin()) return;
+void Control::Settle(int processes_on_host) {
+  cpu_set_t all = states_[rank_].cores;
+  bool bound = false;  // ranks have cores of their own
+  bool can_membarrier = true;
   for (int i = 0; i < size_; ++i) {
-    if (states_[i].can_membarrier.load(std::memory_order_acquire) == 0) return;
+    can_membarrier = can_membarrier && states_[i].can_membarrier != 0;
+    bound = bound || CPU_EQUAL(&all, &states_[i].cores) == 0;
+    CPU_OR(&all, &all, &states_[i].cores);
   }
-  membarrier_ = true;
+  const int needed = bound ? size_ : processes_on_host;
+  spin_ = processes_on_host > 0 && needed <= CPU_COUNT(&all);
+  membarrier_ = spin_ && can_membarrier;
 }
 
 void Control::FullFence() {
@@ -101,8 +101,7 @@ uint32_t Control::BeginSleep() {
   states_[rank_].sleeping.store(1);
   hub_->sleepers.fetch_add(1);
   FullFence();
-  // Ranks start to rely on it one after the other, so sleepers do it always.
-  if (spin()) (void)Membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+  if (membarrier_) (void)Membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
   return seen;
 }
 

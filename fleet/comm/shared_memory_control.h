@@ -18,7 +18,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <sched.h>
 
 #include "fleet/base/deadline.h"
 #include "fleet/base/status.h"
@@ -64,16 +64,16 @@ class Control final {
     return rings_[static_cast<size_t>(from) * size_ + to];
   }
 
-  // Whether waits spin; said by rank 0 before others see the memory.
-  void set_spin(bool spin);
-  bool spin() const;
-
-  // Without it every word to sleepers costs a fence, which is as long as the
-  // smallest collective. With it, who goes to sleep makes the kernel do the
-  // fence on the other cores. All ranks must be able to: each calls
-  // TryMembarrier, and when all have, each calls UseMembarrier.
-  void TryMembarrier();
-  void UseMembarrier();
+  // Every rank calls Introduce before a first round that all wait for, and
+  // Settle after it. Waits then spin() if there is a core for each of the
+  // `processes_on_host`.
+  //
+  // Usually every word to sleepers costs a fence, which is as long as the
+  // smallest collective. Where waits spin and the kernel can do it, who goes to
+  // sleep makes the kernel do the fence on the other cores instead.
+  void Introduce();
+  void Settle(int processes_on_host);
+  bool spin() const { return spin_; }
 
   // Wakes those who sleep, after something was written that they may wait for.
   void WakeAll() {
@@ -122,13 +122,14 @@ class Control final {
   };
   struct alignas(kLineSpacing) Hub {
     std::atomic<uint32_t> sleepers;
-    std::atomic<uint32_t> spin;
   };
   struct alignas(kLineSpacing) State {
     std::atomic<uint32_t> sleeping;
     std::atomic<uint32_t> event;  // changed to wake the rank
     std::atomic<uint32_t> left;
-    std::atomic<uint32_t> can_membarrier;
+    // Set by Introduce.
+    uint32_t can_membarrier;
+    cpu_set_t cores;
   };
   static constexpr uint32_t kWriting = 1;
   static constexpr uint32_t kWritten = 2;
@@ -155,6 +156,7 @@ class Control final {
   State* states_;
   Line* lines_;
   RingState* rings_;
+  bool spin_ = false;
   bool membarrier_ = false;
 };
 
