@@ -23,47 +23,50 @@ Deadline Now() { return Deadline::After({}); }
 
 }  // namespace
 
-void Links::TellFailure(const Status& why) {
-  for (auto& link : to) {
-    if (link != nullptr) link->TellFailure(why);
-  }
-}
-
-void Links::Fail(const Status& why) {
-  aborted.Raise(why);
-  for (auto& link : to) {
-    if (link != nullptr) link->Fail(why);
-  }
-}
-
-void Links::WaitIdle() {
-  for (auto& link : to) {
-    if (link != nullptr) link->WaitIdle();
-  }
+Exchange::Exchange(Links& links, int rank, std::span<const int> members,
+                   const CommunicatorOptions& options, const Call& call,
+                   Deadline deadline)
+    : links_(links),
+      rank_(rank),
+      members_(members),
+      call_(call),
+      patience_(options, deadline),
+      say_(Deadline::After(std::min<Deadline::Duration>(deadline.remaining(),
+                                                        options.stall_report) /
+                           2)) {
+  const auto mine = std::find(members.begin(), members.end(), rank);
+  if (mine != members.end()) place_ = static_cast<int>(mine - members.begin());
 }
 
 uint64_t Exchange::Send(int to, std::span<const std::byte> data) {
-  return links_.to[to]->Post(Header(data.size()), data);
+  return LinkTo(to).Post(Header(data.size()), data);
 }
 
 void Exchange::SendKept(int to, std::vector<std::byte> data) {
   const LinkHeader header = Header(data.size());
-  links_.to[to]->Post(header, std::move(data));
+  LinkTo(to).Post(header, std::move(data));
 }
 
 Status Exchange::WaitSent(int to, uint64_t number) {
-  Link& link = *links_.to[to];
+  Link& link = LinkTo(to);
   return Wait(
       link, [&](Deadline slice) { return link.WaitSent(number, slice); },
-      [&] { return base::Concat(What(), ": rank ", to, " takes nothing"); });
+      [&] {
+        return base::Concat(What(), ": rank ", link.peer(), " takes nothing");
+      });
 }
 
 Status Exchange::Flush() {
-  for (auto& link : links_.to) {
-    if (link == nullptr) continue;
-    RETURN_IF_ERROR(WaitSent(link->peer(), link->posted()));
+  for (int i = 0; i < size(); ++i) {
+    if (i != place_) RETURN_IF_ERROR(WaitSent(i, LinkTo(i).posted()));
   }
   return OkStatus();
+}
+
+std::string Exchange::Late(int suspect) {
+  std::vector<int> ranks = links_.whereabouts().Late(call_.number);
+  if (ranks.empty()) ranks = {suspect};
+  return base::Concat(What(), ": no sign of ", RankList(ranks));
 }
 
 std::string Exchange::What() const {
@@ -73,12 +76,8 @@ std::string Exchange::What() const {
 }
 
 Status Exchange::Recv(int from, std::span<std::byte> into) {
-  Link& link = *links_.to[from];
-  auto late = [&] {
-    std::vector<int> ranks = links_.whereabouts.Late(call_.number);
-    if (ranks.empty()) ranks = {from};
-    return base::Concat(What(), ": no sign of ", RankList(ranks));
-  };
+  Link& link = LinkTo(from);
+  auto late = [&] { return Late(link.peer()); };
   while (true) {
     LinkHeader header;
     auto next = [&](Deadline slice) -> Status {
@@ -102,7 +101,7 @@ Status Exchange::Recv(int from, std::span<std::byte> into) {
 
 Status Exchange::RecvLetter(int from, Span into) {
   letter_ = into;
-  Link& link = *links_.to[from];
+  Link& link = LinkTo(from);
   while (link.letters().empty()) {
     LinkHeader header;
     auto next = [&](Deadline slice) -> Status {
@@ -110,15 +109,16 @@ Status Exchange::RecvLetter(int from, Span into) {
       return OkStatus();
     };
     RETURN_IF_ERROR(Wait(link, next, [&] {
-      return base::Concat(What(), ": nothing from rank ", from);
+      return base::Concat(What(), ": nothing from rank ", link.peer());
     }));
     if (header.kind == LinkHeader::Kind::kFailure) {
       return TakeFailure(link, header);
     }
     if (header.kind == LinkHeader::Kind::kCall) {
       return FailedPrecondition("the ranks make different calls: rank ", rank_,
-                                " ", What(), " from rank ", from, "; rank ",
-                                from, " ", ToString(header.call));
+                                " ", What(), " from rank ", link.peer(),
+                                "; rank ", link.peer(), " ",
+                                ToString(header.call));
     }
     RETURN_IF_ERROR(TakeLetter(link, header));
   }
@@ -127,7 +127,7 @@ Status Exchange::RecvLetter(int from, Span into) {
   const size_t count = letter.bytes.size() / ByteSize(letter.type);
   if (letter.type != into.type || count != into.count) {
     return FailedPrecondition("rank ", rank_, " called ", What(), " from rank ",
-                              from, ", which sent ", count, " x ",
+                              link.peer(), ", which sent ", count, " x ",
                               ToString(letter.type));
   }
   if (count != 0) {
@@ -167,9 +167,9 @@ Status Exchange::Judge(Link& link, const LinkHeader& header) {
   return Mismatch(rank_, call_, link.peer(), header.call);
 }
 
-Status Exchange::LookAround(const Link& but) {
-  for (auto& link : links_.to) {
-    if (link == nullptr || link.get() == &but) continue;
+Status Exchange::LookAround(const Link* but) {
+  for (const auto& link : links_.all()) {
+    if (link == nullptr || link.get() == but) continue;
     const Result<LinkHeader> next = link->Next(Now());
     if (!next.ok()) continue;  // nothing, or who left and is not needed
     if (next->kind == LinkHeader::Kind::kFailure) {
@@ -184,39 +184,55 @@ Status Exchange::LookAround(const Link& but) {
   return OkStatus();
 }
 
+void Exchange::SayWhere() {
+  if (!letter_.has_value() && say_.expired()) {
+    links_.whereabouts().Say(call_.number);
+  }
+}
+
+Status Exchange::Look() {
+  SayWhere();
+  RETURN_IF_ERROR(LookAround(nullptr));
+  return patience_.Look([&] { return Late(rank_); });
+}
+
+std::vector<int> Exchange::Gone(std::span<const int> ranks) {
+  std::vector<int> gone;
+  for (int rank : ranks) {
+    if (rank == rank_) continue;
+    const Status next = links_.to(rank).Next(Now()).status();
+    if (next.code() == StatusCode::kUnavailable) gone.push_back(rank);
+  }
+  return gone;
+}
+
 Status Exchange::Wait(Link& link,
                       const std::function<Status(Deadline)>& attempt,
                       const std::function<std::string()>& waits_for) {
   // Most of the time it is there, or comes soon.
   Status status = attempt(Deadline::After(kFirstLook));
-  if (status.code() != StatusCode::kDeadlineExceeded) {
-    return status.ok() ? status : Lost(link, status);
-  }
-  const Deadline say = Deadline::After(
-      std::min<Deadline::Duration>(patience_.deadline().remaining(),
-                                   options_.stall_report) /
-      2);
   auto look = std::chrono::milliseconds(kFirstLook);
-  while (true) {
-    if (!letter_.has_value() && say.expired()) {
-      links_.whereabouts.Say(call_.number);
-    }
-    RETURN_IF_ERROR(LookAround(link));
+  while (status.code() == StatusCode::kDeadlineExceeded) {
+    SayWhere();
+    RETURN_IF_ERROR(LookAround(&link));
     RETURN_IF_ERROR(patience_.Look(waits_for));
     look = std::min(2 * look, std::chrono::milliseconds(kLastLook));
     Deadline slice = Earlier(patience_.slice(), Deadline::After(look));
-    if (!say.expired()) slice = Earlier(slice, say);
+    if (!say_.expired()) slice = Earlier(slice, say_);
     status = attempt(slice);
-    if (status.code() == StatusCode::kDeadlineExceeded) continue;
-    return status.ok() ? status : Lost(link, status);
   }
+  return status.ok() ? status : Lost(link, status);
+}
+
+Status Exchange::BetterReason() {
+  // Abort ends the links too, and its reason is the better one.
+  RETURN_IF_ERROR(links_.WaitFailed(Deadline::After(kGrace)));
+  return LookAround(nullptr);
 }
 
 Status Exchange::Lost(const Link& link, const Status& why) {
   if (why.code() != StatusCode::kUnavailable) return why;
-  // Abort ends the channels too; its reason is the better one.
-  RETURN_IF_ERROR(links_.aborted.SleepUntil(Deadline::After(kGrace)));
-  RETURN_IF_ERROR(LookAround(link));
+  RETURN_IF_ERROR(BetterReason());
   return Unavailable(What(), ": rank ", link.peer(), " left (", why.message(),
                      ")");
 }

@@ -66,6 +66,10 @@ class Link final {
   // The same with data that the link keeps.
   uint64_t Post(const LinkHeader& header, std::vector<std::byte> data);
 
+  // A letter, of which the link keeps a copy: so ranks that send to each other
+  // never wait for each other.
+  void PostLetter(ConstSpan data);
+
   // Waits until `post` and all before it are on their way. DeadlineExceeded
   // when that takes longer; the channel's failure.
   Status WaitSent(uint64_t post, base::Deadline deadline);

@@ -11,8 +11,10 @@
 #include "fleet/base/file_system.h"
 #include "fleet/base/mutex.h"
 #include "fleet/comm/channels.h"
+#include "fleet/comm/hosts.h"
 #include "fleet/comm/in_process.h"
 #include "fleet/comm/meeting.h"
+#include "fleet/comm/mpi.h"
 #include "fleet/comm/shared_memory.h"
 
 namespace fleet::comm {
@@ -137,10 +139,11 @@ class JobWorld final : public World {
 
  private:
   Status CheckBackend() const {
-    const std::set<std::string> known = {"auto", "shm", "tcp"};
+    const std::set<std::string> known = {"auto", "shm", "tcp", "mpi"};
     if (known.count(options_.backend) != 0) return OkStatus();
-    return InvalidArgument("no backend \"", options_.backend,
-                           "\" for collectives; there are auto, shm and tcp");
+    return InvalidArgument(
+        "no backend \"", options_.backend,
+        "\" for collectives; there are auto, shm, tcp and mpi");
   }
 
   Status CheckRanks(const std::vector<int>& ranks) const {
@@ -246,6 +249,9 @@ class JobWorld final : public World {
   Result<std::unique_ptr<Communicator>> ConnectBackend(
       const std::string& name, const std::vector<int>& ranks,
       CommunicatorOptions options, Deadline deadline) {
+    if (options_.backend == "mpi") {
+      return ConnectMpi(ranks, std::move(options), deadline);
+    }
     if (ranks.size() == 1) {
       return std::move(MakeInProcess(1, options).front());
     }
@@ -278,7 +284,7 @@ class JobWorld final : public World {
           "ranks are on ",
           *std::max_element(hosts.begin(), hosts.end()) + 1, " hosts");
     }
-    return ConnectChannels(meeting, std::move(options), deadline);
+    return ConnectHosts(meeting, hosts, std::move(options), deadline);
   }
 
   cluster::Membership& membership_;

@@ -152,6 +152,31 @@ TEST(World, PicksTheBackendByWhereTheRanksAre) {
   });
 }
 
+TEST(World, HostsShareMemoryInsideAndTalkOverTcp) {
+  FakeJob job(4);
+  job.RunEach(
+      [](int rank) {
+        return WorldOptions{.host_key = base::Concat("host ", rank / 2)};
+      },
+      [](World& world, FakeJob::Member& member) {
+        EXPECT_EQ(world.all().backend(), "shared memory and tcp");
+        int32_t number = member.rank();
+        ASSERT_OK(Sum(world.all(), number));
+        EXPECT_EQ(number, 6);
+        // Groups follow from where their own ranks are.
+        ASSERT_OK_AND_ASSIGN(auto inside, world.NewGroup({2, 3}, Patient()));
+        if (inside != nullptr) {
+          EXPECT_EQ(inside->backend(), "shared memory");
+        }
+        ASSERT_OK_AND_ASSIGN(auto across, world.NewGroup({0, 2}, Patient()));
+        if (across != nullptr) {
+          number = 1;
+          ASSERT_OK(Sum(*across, number));
+          EXPECT_EQ(number, 2);
+        }
+      });
+}
+
 TEST(World, RefusesABackendThatIsNotThere) {
   FakeJob job(1);
   FakeJob::Member member(job, 0);
