@@ -2,9 +2,6 @@
 
 // Rank 0's side: it listens, serves the store, and knows who is alive.
 
-#include <array>
-#include <atomic>
-#include <cerrno>
 #include <map>
 #include <optional>
 #include <random>
@@ -28,8 +25,6 @@ using base::Deadline;
 using base::MutexLock;
 using channel::Listener;
 
-// A job that was just killed may hold its port for a moment.
-constexpr auto kBindPatience = std::chrono::seconds(5);
 // How often those who came are told who is missing.
 constexpr auto kTellInterval = std::chrono::seconds(1);
 // A job that cannot begin stays so long for those who are still on their way,
@@ -101,8 +96,6 @@ class HostMembership final : public Membership {
     bool ended = false;
   };
 
-  Result<std::unique_ptr<Listener>> BindOne(const channel::Address& address,
-                                            bool is_guess, Deadline deadline);
   channel::MeetOptions MeetingOptions() const;
   void AcceptGuests();
   void TakeIn(channel::Connection connection);
@@ -154,27 +147,10 @@ channel::MeetOptions HostMembership::MeetingOptions() const {
   channel::MeetOptions options;
   options.self = {channel::ProcessKind::kWorker, 0};
   options.secret = options_.secret;
+  options.interrupt = options_.interrupt;
   // Small: what goes through it is.
   options.shared_memory.ring_byte_size = 64 << 10;
   return options;
-}
-
-Result<std::unique_ptr<Listener>> HostMembership::BindOne(
-    const channel::Address& address, bool is_guess, Deadline deadline) {
-  ASSIGN_OR_RETURN(const channel::Address at, BindAddress(address));
-  const Deadline end = Earlier(deadline, Deadline::After(kBindPatience));
-  base::Interrupt nobody;
-  while (true) {
-    Result<std::unique_ptr<Listener>> listener =
-        Listener::Bind(at, MeetingOptions());
-    if (listener.ok() || is_guess || end.expired() ||
-        listener.status().error_number() != EADDRINUSE) {
-      return listener;
-    }
-    if (options_.interrupt) RETURN_IF_ERROR(options_.interrupt());
-    RETURN_IF_ERROR(nobody.SleepUntil(
-        Earlier(end, Deadline::After(base::kInterruptInterval))));
-  }
 }
 
 Status HostMembership::Open(const MeetingPlace& place, int listen_fd,
@@ -182,20 +158,10 @@ Status HostMembership::Open(const MeetingPlace& place, int listen_fd,
   if (listen_fd >= 0) {
     ASSIGN_OR_RETURN(listener_, Listener::Adopt(listen_fd, MeetingOptions()));
   } else {
-    Status failure = InvalidArgument("there is no address to listen at");
-    for (const channel::Address& address : place.addresses) {
-      Result<std::unique_ptr<Listener>> listener =
-          BindOne(address, place.addresses.size() > 1, deadline);
-      if (listener.ok()) {
-        listener_ = std::move(*listener);
-        break;
-      }
-      failure = listener.status();
-      if (failure.error_number() != EADDRINUSE) break;
-    }
-    if (listener_ == nullptr) {
-      return failure.WithContext(self_.Name());
-    }
+    Result<std::unique_ptr<Listener>> listener =
+        ListenAt(place, MeetingOptions(), deadline);
+    RETURN_IF_ERROR(listener.status().WithContext(self_.Name()));
+    listener_ = std::move(*listener);
   }
   const std::string& bound = listener_->address().host;
   if (!bound.empty() && bound != "0.0.0.0" && bound != "::") host_ = bound;

@@ -3,20 +3,28 @@
 #include "fleet/cluster/meeting_place.h"
 
 #include <arpa/inet.h>
+#include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <string_view>
 
+#include "fleet/base/interrupt.h"
+
 namespace fleet::cluster {
 namespace {
 
+using base::Deadline;
 using channel::Address;
+using channel::Listener;
 
 // Enough that one is free on any host, few enough to try all in a moment.
 constexpr int kNumGuesses = 8;
 // Above what services use and below what the kernel gives to clients.
 constexpr uint64_t kFirstPort = 10240;
 constexpr uint64_t kNumPorts = 32768 - kFirstPort;
+// A job that was just killed may hold its port for a moment.
+constexpr auto kBindPatience = std::chrono::seconds(5);
 // An abstract name has room for 106 bytes.
 constexpr size_t kMaxLocalName = 90;
 
@@ -59,6 +67,39 @@ Address LocalAddress(const std::string& name) {
   return address;
 }
 
+// What to bind to for `address`.
+Result<Address> BindAddress(const Address& address) {
+  in6_addr parsed;
+  if (address.is_local() || address.host == "localhost" ||
+      inet_pton(AF_INET, address.host.c_str(), &parsed) == 1 ||
+      inet_pton(AF_INET6, address.host.c_str(), &parsed) == 1) {
+    return address;
+  }
+  ASSIGN_OR_RETURN(const std::vector<channel::SocketAddress> resolved,
+                   Resolve(address));
+  Address all = address;
+  all.host = resolved.front().storage.ss_family == AF_INET6 ? "::" : "0.0.0.0";
+  return all;
+}
+
+Result<std::unique_ptr<Listener>> Bind(const Address& address, bool is_guess,
+                                       const channel::MeetOptions& options,
+                                       Deadline deadline) {
+  ASSIGN_OR_RETURN(const Address at, BindAddress(address));
+  const Deadline end = Earlier(deadline, Deadline::After(kBindPatience));
+  base::Interrupt nobody;
+  while (true) {
+    Result<std::unique_ptr<Listener>> listener = Listener::Bind(at, options);
+    if (listener.ok() || is_guess || end.expired() ||
+        listener.status().error_number() != EADDRINUSE) {
+      return listener;
+    }
+    if (options.interrupt) RETURN_IF_ERROR(options.interrupt());
+    RETURN_IF_ERROR(nobody.SleepUntil(
+        Earlier(end, Deadline::After(base::kInterruptInterval))));
+  }
+}
+
 }  // namespace
 
 Result<MeetingPlace> FindMeetingPlace(const Role& role) {
@@ -88,18 +129,18 @@ Result<MeetingPlace> FindMeetingPlace(const Role& role) {
   return place;
 }
 
-Result<Address> BindAddress(const Address& address) {
-  in6_addr parsed;
-  if (address.is_local() || address.host == "localhost" ||
-      inet_pton(AF_INET, address.host.c_str(), &parsed) == 1 ||
-      inet_pton(AF_INET6, address.host.c_str(), &parsed) == 1) {
-    return address;
+Result<std::unique_ptr<Listener>> ListenAt(const MeetingPlace& place,
+                                           const channel::MeetOptions& options,
+                                           Deadline deadline) {
+  Status failure = InvalidArgument("there is no address to listen at");
+  for (const Address& address : place.addresses) {
+    Result<std::unique_ptr<Listener>> listener =
+        Bind(address, place.addresses.size() > 1, options, deadline);
+    if (listener.ok()) return listener;
+    failure = listener.status();
+    if (failure.error_number() != EADDRINUSE) break;
   }
-  ASSIGN_OR_RETURN(const std::vector<channel::SocketAddress> resolved,
-                   Resolve(address));
-  Address all = address;
-  all.host = resolved.front().storage.ss_family == AF_INET6 ? "::" : "0.0.0.0";
-  return all;
+  return failure;
 }
 
 }  // namespace fleet::cluster

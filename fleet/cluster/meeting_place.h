@@ -5,10 +5,13 @@
 #ifndef FLEET_CLUSTER_MEETING_PLACE_H_
 #define FLEET_CLUSTER_MEETING_PLACE_H_
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "fleet/base/deadline.h"
 #include "fleet/base/status.h"
+#include "fleet/channel/meet.h"
 #include "fleet/channel/socket.h"
 #include "fleet/cluster/role.h"
 
@@ -37,10 +40,14 @@ struct MeetingPlace {
 // InvalidArgument when it says nothing of this. Pure and thread-safe.
 Result<MeetingPlace> FindMeetingPlace(const Role& role);
 
-// What rank 0 binds to for `address`: itself, or all addresses of the host when
-// it is a name, which may mean one thing here (127.0.1.1) and another one
-// elsewhere. Asks the name service.
-Result<channel::Address> BindAddress(const channel::Address& address);
+// Takes, for rank 0, the first address of `place` that is free. Where there is
+// only one, it waits a few seconds for it: a job that was just killed may still
+// hold it. A host that is a name is listened for at all addresses of this host,
+// since it may mean one thing here (127.0.1.1) and another one elsewhere.
+// Unavailable when all are taken, or when `place` is not on this host.
+Result<std::unique_ptr<channel::Listener>> ListenAt(
+    const MeetingPlace& place, const channel::MeetOptions& options,
+    base::Deadline deadline);
 
 }  // namespace fleet::cluster
 

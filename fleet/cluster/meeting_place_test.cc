@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "fleet/base/status_matchers.h"
+#include "fleet/cluster/membership_fixtures.h"
 
 namespace fleet::cluster {
 namespace {
@@ -123,25 +124,57 @@ TEST(MeetingPlace, HasToBeSaidWhereTheLauncherDoesNot) {
                              HasSubstr("set MASTER_ADDR"))));
 }
 
-TEST(BindAddress, OfANameIsAllAddressesOfTheHost) {
-  auto bind = [](const char* text) {
-    return BindAddress(channel::Address::Parse(text).value())
-        .value()
-        .ToString();
-  };
-  EXPECT_EQ(bind("127.0.0.2:80"), "127.0.0.2:80");
-  EXPECT_EQ(bind("[::1]:80"), "[::1]:80");
-  EXPECT_EQ(bind("localhost:80"), "localhost:80");
-  EXPECT_EQ(bind("@name"), "@name");
+MeetingPlace PlaceAt(std::initializer_list<const char*> addresses) {
+  MeetingPlace place;
+  for (const char* text : addresses) {
+    place.addresses.push_back(channel::Address::Parse(text).value());
+  }
+  return place;
+}
+
+std::string ListenedAt(const MeetingPlace& place) {
+  const auto listener = ListenAt(place, {}, Patient());
+  return listener.ok() ? (*listener)->address().host : "";
+}
+
+TEST(ListenAt, TakesTheAddressThatIsSaid) {
+  EXPECT_EQ(ListenedAt(PlaceAt({"127.0.0.2:0"})), "127.0.0.2");
+}
+
+TEST(ListenAt, TakesAllAddressesForTheNameOfAHost) {
   char name[256] = "";
   ASSERT_EQ(gethostname(name, sizeof(name) - 1), 0);
-  const auto own = BindAddress({.host = name, .port = 80, .local_name = ""});
-  if (own.ok()) {
-    EXPECT_THAT(own->ToString(), testing::AnyOf("0.0.0.0:80", "[::]:80"));
-  } else {
-    // A machine that does not know its own name.
-    EXPECT_THAT(own, HasCode(StatusCode::kNotFound));
-  }
+  // A machine may not know its own name, and then it cannot be met by it.
+  const bool is_known =
+      channel::Resolve({.host = name, .port = 80, .local_name = ""}).ok();
+  EXPECT_THAT(
+      ListenedAt(PlaceAt({(std::string(name) + ":0").c_str()})),
+      is_known ? testing::AnyOf("0.0.0.0", "::") : testing::AnyOf("", ""));
+}
+
+TEST(ListenAt, TakesTheNextGuessWhenOneIsTaken) {
+  const Port taken;
+  const auto listener =
+      ListenAt(PlaceAt({ToString(taken.endpoint()).c_str(), "127.0.0.3:0"}), {},
+               Patient());
+  ASSERT_OK(listener);
+  EXPECT_EQ((*listener)->address().host, "127.0.0.3");
+}
+
+TEST(ListenAt, SaysWhichAddressIsTaken) {
+  const Port taken;
+  EXPECT_THAT(ListenAt(PlaceAt({ToString(taken.endpoint()).c_str()}), {},
+                       base::Deadline::After({})),
+              StatusIs(StatusCode::kUnavailable,
+                       AllOf(HasSubstr(ToString(taken.endpoint())),
+                             HasSubstr("in use"))));
+}
+
+TEST(ListenAt, SaysThatAnAddressIsNotOfThisHost) {
+  // An address for documentation, which no host has.
+  EXPECT_THAT(ListenAt(PlaceAt({"198.51.100.1:7000"}), {}, Patient()),
+              StatusIs(StatusCode::kUnavailable,
+                       HasSubstr("listen at 198.51.100.1:7000")));
 }
 
 }  // namespace
