@@ -16,8 +16,9 @@
 #include <thread>
 #include <unistd.h>
 
-#include "fleet/base/file_system.h"
+#include "fleet/base/deadline.h"
 #include "fleet/channel/hmac.h"
+#include "fleet/cluster/join_settings.h"
 #include "fleet/cluster/launch_descriptor.h"
 #include "fleet/cluster/launch_guard.h"
 #include "fleet/cluster/launch_job.h"
@@ -33,9 +34,6 @@ namespace fleet::cluster {
 namespace {
 
 constexpr int kCannotStart = 2;
-
-// Seconds until hosts that have not come are an error.
-constexpr int kStartTimeout = 300;
 
 std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
@@ -123,22 +121,6 @@ Status WriteEndpointsLog(const std::string& log_dir, const LaunchPlan& plan) {
   return OkStatus();
 }
 
-// What the secret is, wherever it comes from.
-Result<std::string> ReadSecret(const LaunchPlan& plan) {
-  if (plan.secret) return *plan.secret;
-  if (!plan.secret_file) return std::string();
-  ASSIGN_OR_RETURN(std::string text, base::ReadFile(*plan.secret_file));
-  text.erase(text.find_last_not_of(" \t\r\n") + 1);
-  return text;
-}
-
-Result<base::Deadline> StartDeadline(const Environment& env) {
-  ASSIGN_OR_RETURN(std::optional<int> seconds,
-                   FindInt(env, "FLEET_START_TIMEOUT"));
-  return base::Deadline::After(
-      std::chrono::seconds(seconds.value_or(kStartTimeout)));
-}
-
 // Runs `meeting` on a thread, so that signals are heard. One that comes ends
 // this process: nothing has been started yet.
 Status MeetUnlessTold(const GuardedJob& guard,
@@ -177,8 +159,12 @@ Status MeetHosts(const GuardedJob& guard, const Environment& env,
                  const ReservedPorts& ports, LaunchPlan& plan) {
   if (!master && plan.hosts.size() == 1) return OkStatus();
   MeetingOptions options;
-  ASSIGN_OR_RETURN(options.secret, ReadSecret(plan));
-  ASSIGN_OR_RETURN(options.deadline, StartDeadline(env));
+  // Secret and patience are those of the ranks.
+  ASSIGN_OR_RETURN(
+      const JoinSettings join,
+      ReadJoinSettings(ProcessEnvironment(plan, plan.processes.front(), env)));
+  options.secret = join.options.secret;
+  options.deadline = base::Deadline::After(join.start_timeout);
   if (!master) {
     const Endpoint place = MeetingEndpoint(plan, plan.own_host);
     for (size_t i = 0; i < plan.processes.size(); ++i) {
