@@ -27,12 +27,13 @@ def main():
     args = parser.parse_args()
 
     sys.path.insert(0, str(HERE))
+    import collectives
     import dataloader
     import eager_steps
     import import_time
 
     missed = 0
-    for module in (eager_steps, import_time, dataloader):
+    for module in (eager_steps, import_time, dataloader, collectives):
         for row in module.run():
             print(row, flush=True)
             missed += not row.ok
