@@ -542,8 +542,15 @@ Status SharedMemory::AllReduceInSlices(const Call& call, Span data,
     const bool is_last = begin + step >= data.count;
     CombineSlice(call, PieceOf(data, begin), round_);
     if (!is_last) StagePiece(PieceOf(data, begin + step));
+    // Behind the last round others may begin a call that writes two rounds
+    // ahead, into what is taken here.
+    if (is_last && begin > 0) {
+      TakeSlices(PieceOf(data, begin - step), round_ - 1);
+    }
     Post(call);
-    if (begin > 0) TakeSlices(PieceOf(data, begin - step), round_ - 2);
+    if (!is_last && begin > 0) {
+      TakeSlices(PieceOf(data, begin - step), round_ - 2);
+    }
     RETURN_IF_ERROR(WaitRound(round_, call, deadline));
     if (is_last) TakeSlices(PieceOf(data, begin), round_ - 1);
   }

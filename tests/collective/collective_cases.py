@@ -72,6 +72,22 @@ def reductions():
     np.testing.assert_array_equal(half.astype("float32").numpy(), expected)
 
 
+def in_a_row():
+    """Large calls of different kinds behind each other, with ranks that fall behind:
+    no call writes where a slow rank still reads."""
+    me = dist.get_rank()
+    for _ in range(10):
+        for size in (20000, 65536, 300000):
+            all_data = everybody("float32", size)
+            tensor = paddle.to_tensor(all_data[me])
+            dist.all_reduce(tensor)
+            check(tensor, sum(all_data))
+            for call in (dist.reduce, dist.broadcast):
+                tensor = paddle.to_tensor(all_data[me])
+                call(tensor, 0)
+            check(tensor, all_data[0])
+
+
 def movements():
     me, n = dist.get_rank(), dist.get_world_size()
     for dtype in [*NUMBERS, "bool"]:

@@ -11,7 +11,7 @@ SCRIPT = "collective_cases.py"
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3])
-@pytest.mark.parametrize("case", ["reductions", "movements"])
+@pytest.mark.parametrize("case", ["reductions", "movements", "in_a_row"])
 def test_every_type_and_size_gives_what_numpy_gives(case, num_ranks):
     run(num_ranks, SCRIPT, case)
 
