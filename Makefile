@@ -30,6 +30,7 @@ test: build ## set up, build, and pass all tests
 	@$(PYTHON) -m pytest -q python/tests
 	@$(PYTHON) -m pytest -q tests/launch
 	@$(PYTHON) -m pytest -q tests/collective
+	@$(PYTHON) -m pytest -q tests/examples
 	@tests/install
 
 test-gpu: ## eager tests on a GPU: make test-gpu PYTHON=python3
