@@ -16,8 +16,8 @@ def test_every_type_and_size_gives_what_numpy_gives(case, num_ranks):
     run(num_ranks, SCRIPT, case)
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3])
-def test_parts_tasks_objects_and_groups(num_ranks):
+@pytest.mark.parametrize("num_ranks, backend", [(2, "auto"), (3, "auto"), (3, "tcp")])
+def test_parts_tasks_objects_and_groups(num_ranks, backend):
     run(
         num_ranks,
         SCRIPT,
@@ -28,6 +28,7 @@ def test_parts_tasks_objects_and_groups(num_ranks):
         "groups",
         "threads",
         "tasks",
+        env={"FLEET_COMM": backend},
     )
 
 

@@ -44,6 +44,12 @@ def test_ranks_end_where_one_process_with_the_joined_batch_does(
     training.assert_close(np.load(out), alone(kind, optimizer), tolerance)
 
 
+def test_the_same_over_tcp(tmp_path):
+    out = tmp_path / "state.npz"
+    run(2, SCRIPT, "train", "cnn", "Momentum", out, env={"FLEET_COMM": "tcp"})
+    training.assert_close(np.load(out), alone("cnn", "Momentum"), 1e-6)
+
+
 def test_no_sync_collects_until_the_next_exchange(tmp_path):
     out = tmp_path / "state.npz"
     run(2, SCRIPT, "no_sync", out)
