@@ -199,6 +199,11 @@ Status Communicator::Barrier(Deadline deadline) {
   return End(DoBarrier(call, deadline));
 }
 
+Status Communicator::Agree(Call call, Deadline deadline) {
+  RETURN_IF_ERROR(Begin(call));
+  return End(DoBarrier(call, deadline));
+}
+
 Status Communicator::Send(ConstSpan data, int to, Deadline deadline) {
   RETURN_IF_ERROR(CheckRank("send to", to, size_));
   if (to == rank_) return InvalidArgument("send: rank ", to, " to itself");
@@ -305,8 +310,17 @@ Status Communicator::Begin(Call& call) {
 
 Status Communicator::End(Status outcome) {
   if (outcome.ok()) return outcome;
+  if (outcome.code() == StatusCode::kUnavailable) WaitForReason();
   Break(std::move(outcome), true);
   return status();
+}
+
+void Communicator::WaitForReason() {
+  const Deadline deadline = Deadline::After(options_.reason_patience);
+  base::MutexLock lock(mutex_);
+  while (why_.ok() && !deadline.expired()) {
+    broke_.WaitUntil(mutex_, deadline);
+  }
 }
 
 void Communicator::Break(Status why, bool tell) {
@@ -316,6 +330,7 @@ void Communicator::Break(Status why, bool tell) {
     if (!why_.ok()) return;
     why_ = why.WithContext(options_.name);
     broken_.store(true, std::memory_order_release);
+    broke_.NotifyAll();
   }
   DoAbort();
   if (tell && options_.on_failure) options_.on_failure(status());

@@ -65,6 +65,9 @@ struct CommunicatorOptions {
   // Asked on the waiting thread ten times a second while a call waits, so that
   // ^C ends it. What it answers breaks the communicator.
   base::InterruptCheck interrupt;
+  // Before a rank that is gone is the reason of a failure: how long to wait for
+  // an Abort by somebody who knows more of it.
+  std::chrono::milliseconds reason_patience{0};
   // Told once, of the failure that broke this communicator, unless it came by
   // Abort: so that the other ranks can be told.
   std::function<void(const Status&)> on_failure;
@@ -132,6 +135,10 @@ class Communicator {
   // Part i of `from` goes to rank i; part i of `to` came from rank i.
   Status AllToAll(ConstSpan from, Span to, Deadline deadline);
   Status Barrier(Deadline deadline);
+  // A barrier that stands for `call` of another communicator over the same
+  // ranks, and compares and shows it as its own: for backends that only move
+  // data. Its number is set here.
+  Status Agree(Call call, Deadline deadline);
 
   // Between two ranks, in order, apart from the collectives. A send of a few
   // kilobytes does not wait for the receive; a large one may. A receive of
@@ -202,6 +209,7 @@ class Communicator {
   Status Begin(Call& call);
   // Breaks the communicator when `outcome` is a failure, and returns it.
   Status End(Status outcome);
+  void WaitForReason();
   void Break(Status why, bool tell);
   void RunStarted();
 
@@ -214,6 +222,7 @@ class Communicator {
   std::atomic<bool> broken_ = false;
   mutable base::Mutex mutex_;
   Status why_ GUARDED_BY(mutex_);
+  base::CondVar broke_;  // why_ is set
 
   struct Started {
     std::function<Status(Communicator&)> calls;
