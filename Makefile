@@ -28,9 +28,9 @@ demo: build ## train an image classifier and watch it learn
 test: build ## set up, build, and pass all tests
 	@ctest --test-dir build/release --output-on-failure -j $(JOBS)
 	@$(PYTHON) -m pytest -q python/tests
-	@$(PYTHON) -m pytest -q tests/launch
-	@$(PYTHON) -m pytest -q tests/collective
-	@$(PYTHON) -m pytest -q tests/examples
+	@for folder in launch collective failures hosts examples; do \
+	  echo "tests/$$folder"; $(PYTHON) -m pytest -q tests/$$folder || exit 1; \
+	done
 	@tests/install
 
 test-gpu: ## eager tests on a GPU: make test-gpu PYTHON=python3
