@@ -8,8 +8,6 @@ task at once, and its wait() returns when the tensors may be used. In a job of o
 process, and outside of jobs, all of these are identities.
 """
 
-import pickle
-
 from .. import _core
 from .._core import Group, Tensor
 from ..tensor.creation import empty_like, zeros
@@ -243,8 +241,8 @@ def broadcast_object_list(object_list, src, group=None):
     _require_list("broadcast_object_list", "object_list", object_list)
     mine = b""
     if group.get_group_rank(src) == group.rank:
-        mine = pickle.dumps(object_list)
-    object_list[:] = pickle.loads(_core.broadcast_bytes(mine, src, group))
+        mine = _dumps(object_list)
+    object_list[:] = _loads(_core.broadcast_bytes(mine, src, group))
 
 
 def scatter_object_list(out_object_list, in_object_list=None, src=0, group=None):
@@ -261,13 +259,28 @@ def scatter_object_list(out_object_list, in_object_list=None, src=0, group=None)
                 f"scatter_object_list: {len(in_object_list)} objects for "
                 f"{group.nranks} ranks"
             )
-        mine = pickle.dumps([pickle.dumps(obj) for obj in in_object_list])
-    parts = pickle.loads(_core.broadcast_bytes(mine, src, group))
-    out_object_list[:] = [pickle.loads(parts[group.rank])]
+        mine = _dumps([_dumps(obj) for obj in in_object_list])
+    parts = _loads(_core.broadcast_bytes(mine, src, group))
+    out_object_list[:] = [_loads(parts[group.rank])]
 
 
 def _gather_objects(obj, group):
-    return [pickle.loads(b) for b in _core.all_gather_bytes(pickle.dumps(obj), group)]
+    return [_loads(part) for part in _core.all_gather_bytes(_dumps(obj), group)]
+
+
+# Most programs exchange no objects, and start faster without pickle.
+
+
+def _dumps(obj):
+    import pickle
+
+    return pickle.dumps(obj)
+
+
+def _loads(data):
+    import pickle
+
+    return pickle.loads(data)
 
 
 # ---- parts of a model
