@@ -90,7 +90,7 @@ def make_batch(spec, rng):
 
 
 # ---- the two sides
-def paddle_step(paddle, spec, weights, batch):
+def paddle_step(paddle, spec, weights, batch, wrap=lambda model: model):
     nn = paddle.nn
     kinds = {
         "linear": lambda i, o: nn.Linear(i, o),
@@ -109,6 +109,7 @@ def paddle_step(paddle, spec, weights, batch):
     optimizer = make(learning_rate=rate, parameters=model.parameters(), **more)
     loss_layer = nn.MSELoss() if spec["loss"] == "mse" else nn.CrossEntropyLoss()
     x, y = (paddle.to_tensor(a) for a in batch)
+    model = wrap(model)
 
     def step():
         loss = loss_layer(model(x), y)
@@ -120,7 +121,7 @@ def paddle_step(paddle, spec, weights, batch):
     return step
 
 
-def torch_step(torch, spec, weights, batch):
+def torch_step(torch, spec, weights, batch, wrap=lambda model: model):
     nn = torch.nn
     kinds = {
         "linear": lambda i, o: nn.Linear(i, o),
@@ -140,6 +141,7 @@ def torch_step(torch, spec, weights, batch):
     optimizer = getattr(torch.optim, name)(model.parameters(), lr=rate, **more)
     loss_layer = nn.MSELoss() if spec["loss"] == "mse" else nn.CrossEntropyLoss()
     x, y = (torch.from_numpy(a) for a in batch)
+    model = wrap(model)
 
     def step():
         loss = loss_layer(model(x), y)

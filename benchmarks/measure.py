@@ -3,8 +3,14 @@
 several turns counts, and what is printed is their ratio. Times on a shared machine
 mean little; a ratio of two bests of the same minute means more."""
 
+import json
+import os
+import subprocess
+import sys
+import tempfile
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass
@@ -19,6 +25,7 @@ class Row:
     bar: float
     peer_name: str = "torch"
     higher_is_better: bool = False
+    note: str = ""
 
     @property
     def ratio(self):
@@ -36,6 +43,7 @@ class Row:
             f"{self.name:34} ours {self.ours:10.1f} {self.unit:9} "
             f"{self.peer_name} {self.peer:10.1f}  ratio {self.ratio:5.2f}  "
             f"bar {sign} {self.bar:4.2f}  {'ok' if self.ok else 'MISSED'}"
+            + (f"\n    {self.note}" if self.note else "")
         )
 
 
@@ -56,3 +64,21 @@ def best_in_turns(functions, repeat, turns):
             best[i] = min(best[i], seconds_of(functions[i], repeat))
         order.reverse()
     return best
+
+
+def run_two_ranks(script, *arguments):
+    """Starts `script` as two ranks of one thread under fleetrun, with `arguments` and
+    a folder; returns what rank 0 and rank 1 wrote there as JSON, under their number."""
+    with tempfile.TemporaryDirectory() as folder:
+        fleetrun = Path(sys.executable).parent / "fleetrun"
+        done = subprocess.run(
+            [fleetrun, "--nproc_per_node=2", f"--log_dir={folder}/log", script]
+            + [*arguments, folder],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{script} under fleetrun:\n{done.stderr}")
+        return [json.loads(Path(folder, str(r)).read_text()) for r in (0, 1)]

@@ -28,12 +28,17 @@ def main():
 
     sys.path.insert(0, str(HERE))
     import collectives
+    import data_parallel
     import dataloader
     import eager_steps
     import import_time
+    import launch_time
+    import python_collectives
 
     missed = 0
-    for module in (eager_steps, import_time, dataloader, collectives):
+    modules = (eager_steps, import_time, dataloader, collectives)
+    modules += (python_collectives, data_parallel, launch_time)
+    for module in modules:
         for row in module.run():
             print(row, flush=True)
             missed += not row.ok
