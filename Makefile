@@ -22,8 +22,8 @@ build: bootstrap build/release/build.ninja ## set up and build everything
 	@ln -sfn ../../build/release/lib python/paddle/_lib
 	@ln -sfn ../../build/release/bin/fleetrun .venv/bin/fleetrun
 
-demo: build ## train an image classifier and watch it learn
-	@$(PYTHON) examples/python/train_shapes.py
+demo: build ## train an image classifier in one process, then in two, and compare
+	@$(PYTHON) examples/python/demo.py
 
 test: build ## set up, build, and pass all tests
 	@ctest --test-dir build/release --output-on-failure -j $(JOBS)
