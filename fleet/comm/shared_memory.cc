@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <span>
 #include <string>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -138,7 +139,8 @@ class SharedMemory final : public Communicator {
 
   ~SharedMemory() override {
     Finish();
-    control_.Leave();
+    // A child that was forked does not speak for its parent.
+    if (getpid() == process_) control_.Leave();
   }
 
   static size_t StagesByteSize(int size) {
@@ -373,6 +375,8 @@ class SharedMemory final : public Communicator {
   const Mapping mapping_;
   Control control_;
   std::byte* const stages_;
+
+  const pid_t process_ = getpid();
 
   uint64_t round_ = 0;  // posted last
   std::vector<const std::byte*> inputs_;
@@ -731,7 +735,10 @@ Result<Region> SharedMemory::MakeRegion(size_t byte_size, Deadline deadline) {
       kPageByteSize + static_cast<size_t>(size()) * region.stride;
   channel::Fd memory;
   if (rank() == 0) {
-    Result<channel::Fd> made = MakeSharedMemory(total);
+    // Of all ranks together; each sees only its own part below.
+    const Status available = CheckAvailable(total);
+    Result<channel::Fd> made = available.ok() ? MakeSharedMemory(total)
+                                              : Result<channel::Fd>(available);
     RETURN_IF_ERROR(exchange_->Give(made));
     memory = std::move(*made);
   } else {

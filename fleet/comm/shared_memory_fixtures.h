@@ -7,11 +7,15 @@
 #define FLEET_COMM_SHARED_MEMORY_FIXTURES_H_
 
 #include <atomic>
-#include <cstring>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -104,6 +108,30 @@ class ForkedStore final : public cluster::Store {
 
   Table* table_;
 };
+
+// Runs `body(rank)` in `size` forked processes and waits for all of them.
+// Returns for each what waitpid said: 0 when `body` returned 0.
+inline std::vector<int> RunProcesses(int size,
+                                     const std::function<int(int)>& body) {
+  std::vector<pid_t> children;
+  for (int i = 0; i < size; ++i) {
+    const pid_t child = fork();
+    FLEET_CHECK(child >= 0);
+    if (child == 0) {
+      const int code = body(i);
+      std::fflush(nullptr);
+      _exit(code);
+    }
+    children.push_back(child);
+  }
+  std::vector<int> outcomes;
+  for (pid_t child : children) {
+    int outcome = 0;
+    FLEET_CHECK_EQ(waitpid(child, &outcome, 0), child);
+    outcomes.push_back(outcome);
+  }
+  return outcomes;
+}
 
 }  // namespace fleet::comm
 

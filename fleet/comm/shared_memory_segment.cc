@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/comm/shared_memory_segment.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <fcntl.h>
 #include <fstream>
 #include <limits>
@@ -22,20 +22,40 @@ constexpr int kPopulateWrite = 23;
 
 constexpr size_t kHugePageByteSize = size_t{2} << 20;
 
-// What the kernel says it can still give. It would rather end processes than
-// refuse a page of such memory, so it is asked before. Without an answer,
-// everything.
+// The number in a file of the kernel; `other` when it holds none.
+uint64_t NumberIn(const char* path, uint64_t other) {
+  std::ifstream file(path);
+  uint64_t number;
+  return file >> number ? number : other;
+}
+
+// What the kernel can still give. It would rather end processes than refuse a
+// page of such memory, so it is asked before. Without an answer, everything.
 uint64_t AvailableByteSize() {
+  constexpr uint64_t kAll = std::numeric_limits<uint64_t>::max();
+  uint64_t available = kAll;
   std::ifstream file("/proc/meminfo");
-  std::string word;
-  while (file >> word) {
+  for (std::string word; file >> word;) {
     uint64_t kilobytes;
-    if (word == "MemAvailable:" && file >> kilobytes) return kilobytes * 1024;
+    if (word == "MemAvailable:" && file >> kilobytes) {
+      available = kilobytes * 1024;
+    }
   }
-  return std::numeric_limits<uint64_t>::max();
+  // Of a container.
+  const uint64_t limit = NumberIn("/sys/fs/cgroup/memory.max", kAll);
+  const uint64_t used = NumberIn("/sys/fs/cgroup/memory.current", 0);
+  return std::min(available,
+                  limit == kAll ? kAll : limit - std::min(limit, used));
 }
 
 }  // namespace
+
+Status CheckAvailable(size_t byte_size) {
+  const uint64_t available = AvailableByteSize();
+  if (byte_size <= available) return OkStatus();
+  return Unavailable("shared memory of ", byte_size, " bytes: only ", available,
+                     " are left");
+}
 
 Result<channel::Fd> MakeSharedMemory(size_t byte_size) {
   channel::Fd memory(memfd_create("fleet", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -59,9 +79,9 @@ Result<Mapping> Mapping::Of(const channel::Fd& memory, size_t byte_size) {
   void* at = mmap(nullptr, byte_size, PROT_READ | PROT_WRITE, MAP_SHARED,
                   memory.get(), 0);
   if (at == MAP_FAILED) {
-    return Unavailable(
-        ErrnoStatus(errno, base::Concat("map ", byte_size, " shared bytes"))
-            .message());
+    return Unavailable(ErrnoStatus(errno, base::Concat("map shared memory of ",
+                                                       byte_size, " bytes"))
+                           .message());
   }
   Mapping mapping;
   mapping.data_ = static_cast<std::byte*>(at);
@@ -71,11 +91,7 @@ Result<Mapping> Mapping::Of(const channel::Fd& memory, size_t byte_size) {
 
 Status Mapping::Reserve(const channel::Fd& memory, size_t begin,
                         size_t byte_size) const {
-  const uint64_t available = AvailableByteSize();
-  if (byte_size > available) {
-    return Unavailable("shared memory of ", byte_size, " bytes: only ",
-                       available, " are left");
-  }
+  RETURN_IF_ERROR(CheckAvailable(byte_size));
   if (byte_size >= kHugePageByteSize) {
     // Advice only: where large pages are not given, small ones follow.
     (void)madvise(data_ + begin, byte_size, MADV_HUGEPAGE);

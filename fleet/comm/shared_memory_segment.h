@@ -17,6 +17,9 @@ namespace fleet::comm {
 
 inline constexpr size_t kPageByteSize = 4096;
 
+// Unavailable when the host, or the container, has not so much memory left.
+Status CheckAvailable(size_t byte_size);
+
 // New memory of `byte_size` zeros. No page of it exists yet: see Reserve.
 Result<channel::Fd> MakeSharedMemory(size_t byte_size);
 

@@ -2,15 +2,20 @@
 #include "fleet/comm/shared_memory.h"
 
 #include <csignal>
-#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
+#include "fleet/channel/socket.h"
 #include "fleet/cluster/store.h"
 #include "fleet/comm/communicator_conformance.h"
+#include "fleet/comm/shared_memory_fixtures.h"
 
 namespace fleet::comm {
 namespace {
@@ -70,6 +75,368 @@ INSTANTIATE_TEST_SUITE_P(Sleeping, CommunicatorConformance,
                          testing::Values(Sleeping()));
 INSTANTIATE_TEST_SUITE_P(Sleeping, CommunicatorFailures,
                          testing::Values(Sleeping()));
+
+std::function<CommunicatorOptions(int)> Defaults() {
+  return [](int) { return CommunicatorOptions(); };
+}
+
+// Runs `body` for every rank of a group of `size`, each in a thread.
+void OnRanks(int size, const std::function<void(Communicator&)>& body) {
+  Ranks ranks = MakeRanks(size, 1, Defaults());
+  std::vector<std::thread> threads;
+  for (auto& rank : ranks) {
+    ASSERT_NE(rank, nullptr);
+    threads.emplace_back([&] { body(*rank); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+Span Floats(std::vector<float>& values) {
+  return {reinterpret_cast<std::byte*>(values.data()), values.size(),
+          DataType::kFloat32};
+}
+
+std::span<float> FloatsOf(const Buffer& buffer) {
+  return {reinterpret_cast<float*>(buffer.bytes().data()),
+          buffer.bytes().size() / sizeof(float)};
+}
+
+// Below and above every limit between two ways to go.
+constexpr size_t kCounts[] = {1,      10,     11,     4'000,    16'384,
+                              16'385, 33'000, 70'003, 1'000'003};
+
+TEST(SharedMemory, ReducesInMemoryFromAllocate) {
+  for (int size : {1, 2, 3, 4}) {
+    OnRanks(size, [](Communicator& comm) {
+      for (size_t count : kCounts) {
+        ASSERT_OK_AND_ASSIGN(Buffer buffer,
+                             comm.Allocate(count * sizeof(float), Patient()));
+        std::span<float> values = FloatsOf(buffer);
+        ASSERT_EQ(values.size(), count);
+        for (size_t i = 0; i < count; ++i) {
+          ASSERT_EQ(values[i], 0.0f);
+          values[i] = static_cast<float>(i % 100) + comm.rank();
+        }
+        ASSERT_OK(comm.AllReduce(buffer.As(DataType::kFloat32), ReduceOp::kSum,
+                                 Patient()));
+        const float ranks = static_cast<float>(comm.size());
+        for (size_t i = 0; i < count; ++i) {
+          ASSERT_EQ(values[i], ranks * static_cast<float>(i % 100) +
+                                   ranks * (ranks - 1) / 2)
+              << i << " of " << count;
+        }
+      }
+    });
+  }
+}
+
+// Parts of a buffer, other buffers, and plain memory, all in one call.
+TEST(SharedMemory, ReducesWhereRanksHaveTheirDataInDifferentPlaces) {
+  for (int size : {2, 3}) {
+    OnRanks(size, [](Communicator& comm) {
+      constexpr size_t kCount = 50'000;
+      constexpr size_t kBytes = kCount * sizeof(float);
+      ASSERT_OK_AND_ASSIGN(Buffer first, comm.Allocate(2 * kBytes, Patient()));
+      ASSERT_OK_AND_ASSIGN(Buffer second, comm.Allocate(kBytes, Patient()));
+      std::vector<float> plain(kCount);
+      // By rank: all in one place, in two buffers, some outside, all outside.
+      for (int way = 0; way < 5; ++way) {
+        Span data = first.As(DataType::kFloat32);
+        data.count = kCount;
+        const bool odd = comm.rank() % 2 == 1;
+        if (way == 1) data.data += kBytes / 2;
+        if (way == 2 && odd) data = second.As(DataType::kFloat32);
+        if (way == 3 && odd) data = Floats(plain);
+        if (way == 4) data = Floats(plain);
+        auto* values = reinterpret_cast<float*>(data.data);
+        std::fill_n(values, kCount, static_cast<float>(comm.rank() + 1));
+        ASSERT_OK(comm.AllReduce(data, ReduceOp::kMean, Patient()));
+        const float mean = static_cast<float>(comm.size() + 1) / 2;
+        for (size_t i = 0; i < kCount; ++i) {
+          ASSERT_EQ(values[i], mean) << "way " << way << ", " << i;
+        }
+      }
+    });
+  }
+}
+
+TEST(SharedMemory, IsBitEqualOnAllRanks) {
+  constexpr int kSize = 3;
+  for (size_t count : kCounts) {
+    std::vector<std::vector<float>> results(kSize);
+    OnRanks(kSize, [&](Communicator& comm) {
+      std::vector<float> values(count);
+      for (size_t i = 0; i < count; ++i) {
+        values[i] = 1.0f / static_cast<float>(i + 3 * comm.rank() + 1);
+      }
+      ASSERT_OK(comm.AllReduce(Floats(values), ReduceOp::kMean, Patient()));
+      results[comm.rank()] = std::move(values);
+    });
+    EXPECT_EQ(results[0], results[1]);
+    EXPECT_EQ(results[0], results[2]);
+  }
+}
+
+TEST(SharedMemory, ABufferOutlivesItsCommunicator) {
+  OnRanks(2, [](Communicator&) {});  // so that the process has what it keeps
+  std::vector<Buffer> buffers(2);
+  {
+    OnRanks(2, [&](Communicator& comm) {
+      ASSERT_OK_AND_ASSIGN(buffers[comm.rank()],
+                           comm.Allocate(1'000'000, Patient()));
+    });
+  }
+  for (Buffer& buffer : buffers) {
+    for (std::byte& byte : buffer.bytes()) byte = std::byte{1};
+  }
+}
+
+int CountLines(const std::string& path, std::string_view text) {
+  std::ifstream file(path);
+  int count = 0;
+  for (std::string line; std::getline(file, line);) {
+    count += line.find(text) != std::string::npos;
+  }
+  return count;
+}
+
+int NumMappings() { return CountLines("/proc/self/maps", "memfd:fleet"); }
+
+TEST(SharedMemory, GivesMemoryBackThatNoRankUses) {
+  OnRanks(2, [](Communicator& comm) {
+    ASSERT_OK(comm.Barrier(Patient()));
+    const int before = NumMappings();
+    ASSERT_OK(comm.Barrier(Patient()));
+    for (int i = 0; i < 100; ++i) {
+      ASSERT_OK_AND_ASSIGN(Buffer buffer, comm.Allocate(100'000, Patient()));
+      buffer.bytes()[0] = std::byte{1};
+    }
+    ASSERT_OK(comm.Barrier(Patient()));
+    // The last one or two of each rank.
+    EXPECT_LE(NumMappings(), before + 4);
+    ASSERT_OK(comm.Barrier(Patient()));
+  });
+  EXPECT_EQ(NumMappings(), 0);
+}
+
+size_t NumDescriptors() {
+  return static_cast<size_t>(
+      std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                    std::filesystem::directory_iterator()));
+}
+
+TEST(SharedMemory, LeavesNothingBehind) {
+  const size_t before = NumDescriptors();
+  OnRanks(3, [](Communicator& comm) {
+    ASSERT_OK(comm.Allocate(1000, Patient()).status());
+    std::vector<float> values(1000);
+    if (comm.rank() == 0) {
+      ASSERT_OK(comm.Send(Floats(values), 1, Patient()));
+    } else if (comm.rank() == 1) {
+      ASSERT_OK(comm.Recv(Floats(values), 0, Patient()));
+    }
+  });
+  EXPECT_EQ(NumDescriptors(), before);
+  EXPECT_EQ(NumMappings(), 0);
+}
+
+TEST(SharedMemory, ALackOfMemoryInAllocateIsAnErrorOnAllRanks) {
+  for (size_t byte_size : {size_t{1} << 44, size_t{1} << 60}) {
+    OnRanks(3, [&](Communicator& comm) {
+      const Status status = comm.Allocate(byte_size, Patient()).status();
+      EXPECT_THAT(status, StatusIs(StatusCode::kUnavailable,
+                                   HasSubstr("shared memory of ")));
+      EXPECT_EQ(comm.Barrier(Patient()), status);
+    });
+  }
+}
+
+// A limit on file sizes stands for a full memory.
+class SmallFiles final {
+ public:
+  explicit SmallFiles(rlim_t byte_size) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit tight = before_;
+    tight.rlim_cur = byte_size;
+    handler_ = signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &tight);
+  }
+  ~SmallFiles() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_;
+  void (*handler_)(int);
+};
+
+TEST(SharedMemory, ALackOfMemoryAtTheStartIsAnErrorOnAllRanks) {
+  const SmallFiles full(4096);
+  for (const auto& rank : ConnectAll(3, 1, Defaults())) {
+    EXPECT_THAT(rank.status(), StatusIs(StatusCode::kUnavailable,
+                                        HasSubstr("shared memory of ")));
+  }
+}
+
+Result<std::unique_ptr<Communicator>> ConnectAlone(cluster::Store& store,
+                                                   int rank, int size,
+                                                   Deadline deadline) {
+  return ConnectSharedMemory(
+      {.store = &store, .prefix = "test/", .rank = rank, .size = size}, {},
+      deadline);
+}
+
+TEST(SharedMemory, RanksThatNeverComeAreNamed) {
+  cluster::InProcessStore store;
+  EXPECT_THAT(ConnectAlone(store, 0, 3, Deadline::After(50ms)).status(),
+              StatusIs(StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("world: rank 0"),
+                             HasSubstr("no sign of ranks 1, 2"))));
+  cluster::InProcessStore other;
+  EXPECT_THAT(ConnectAlone(other, 1, 3, Deadline::After(50ms)).status(),
+              StatusIs(StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("world: rank 1"),
+                             HasSubstr("no sign of rank 0"))));
+}
+
+TEST(SharedMemory, AnInterruptEndsTheStart) {
+  cluster::InProcessStore store;
+  CommunicatorOptions options;
+  options.interrupt = [] { return Unavailable("^C"); };
+  EXPECT_THAT(ConnectSharedMemory(
+                  {.store = &store, .prefix = "test/", .rank = 0, .size = 2},
+                  options, Patient())
+                  .status(),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("^C")));
+}
+
+// One says nothing, one says something else, one goes away.
+TEST(SharedMemory, StrangersNeitherGetInNorDisturb) {
+  cluster::InProcessStore store;
+  std::thread rank0([&] { EXPECT_OK(ConnectAlone(store, 0, 2, Patient())); });
+  ASSERT_OK_AND_ASSIGN(auto found,
+                       store.Wait({"test/shared_memory"}, Patient()));
+  channel::Address address;
+  address.local_name = found[0].substr(0, 32);
+  ASSERT_OK_AND_ASSIGN(auto resolved, channel::Resolve(address));
+  auto connect_stranger = [&](std::string_view says) {
+    channel::Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(connect(fd.get(), resolved[0].get(), resolved[0].byte_size), 0);
+    EXPECT_OK(channel::WriteAll(
+        fd.get(), std::as_bytes(std::span(says.data(), says.size())),
+        Patient()));
+    return fd;
+  };
+  const channel::Fd silent = connect_stranger("");
+  const channel::Fd wrong = connect_stranger(std::string(36, 'x'));
+  const channel::Fd rude = connect_stranger("GET / HTTP/1.1\r\n\r\n");
+  connect_stranger("");
+  EXPECT_OK(ConnectAlone(store, 1, 2, Patient()));
+  rank0.join();
+  // Refused without an answer.
+  char byte;
+  EXPECT_EQ(recv(wrong.get(), &byte, 1, 0), 0);
+}
+
+// Ranks as processes. The failures of a child are its exit code and are shown.
+std::unique_ptr<Communicator> ConnectProcess(cluster::Store& store, int rank,
+                                             int size, int processes_on_host) {
+  Result<std::unique_ptr<Communicator>> comm =
+      ConnectSharedMemory({.store = &store,
+                           .prefix = "test/",
+                           .rank = rank,
+                           .size = size,
+                           .processes_on_host = processes_on_host},
+                          {}, Patient());
+  EXPECT_OK(comm.status());
+  return comm.ok() ? std::move(*comm) : nullptr;
+}
+
+TEST(SharedMemoryProcesses, ARankThatIsKilledIsNamed) {
+  constexpr int kSize = 3;
+  // Rank 0 sees all connections, the others that of rank 0; what one of them
+  // sees, all are told.
+  for (int victim : {0, 1}) {
+    for (int processes : {1, 1'000'000}) {
+      ForkedStore store;
+      const std::vector<int> outcomes = RunProcesses(kSize, [&](int rank) {
+        auto comm = ConnectProcess(store, rank, kSize, processes);
+        std::vector<float> values(100'000);
+        EXPECT_OK(comm->AllReduce(Floats(values), ReduceOp::kSum, Patient()));
+        if (rank == victim) raise(SIGKILL);
+        const Status status =
+            comm->AllReduce(Floats(values), ReduceOp::kSum, Patient());
+        EXPECT_THAT(
+            status,
+            StatusIs(StatusCode::kUnavailable,
+                     AllOf(HasSubstr("all_reduce(sum, 100000 x float32"),
+                           HasSubstr(base::Concat("rank ", victim, " died")))));
+        return testing::Test::HasFailure() ? 1 : 0;
+      });
+      for (int i = 0; i < kSize; ++i) {
+        if (i == victim) {
+          EXPECT_TRUE(WIFSIGNALED(outcomes[i]));
+        } else {
+          EXPECT_EQ(outcomes[i], 0) << "rank " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(SharedMemoryProcesses, ARankThatIsStoppedIsLateAndThenGoesOn) {
+  ForkedStore store;
+  ForkedStore* shared = &store;
+  const std::vector<int> outcomes = RunProcesses(2, [&](int rank) {
+    auto comm = ConnectProcess(*shared, rank, 2, 1);
+    if (rank == 1) {
+      EXPECT_OK(shared->Set("pid", std::to_string(getpid()), Patient()));
+      for (int i = 0; i < 1000; ++i) EXPECT_OK(comm->Barrier(Patient()));
+      return testing::Test::HasFailure() ? 1 : 0;
+    }
+    auto found = shared->Wait({"pid"}, Patient());
+    EXPECT_OK(found.status());
+    const pid_t other = std::stoi(found->front());
+    EXPECT_EQ(kill(other, SIGSTOP), 0);
+    std::thread later([&] {
+      std::this_thread::sleep_for(300ms);
+      EXPECT_EQ(kill(other, SIGCONT), 0);
+    });
+    for (int i = 0; i < 1000; ++i) EXPECT_OK(comm->Barrier(Patient()));
+    later.join();
+    return testing::Test::HasFailure() ? 1 : 0;
+  });
+  EXPECT_THAT(outcomes, testing::Each(0));
+}
+
+// A child that a rank forks, say to load data, neither keeps the connection
+// alive nor says good-bye in its parent's name.
+TEST(SharedMemoryProcesses, AKilledRankWithChildrenIsNamed) {
+  ForkedStore store;
+  const std::vector<int> outcomes = RunProcesses(2, [&](int rank) {
+    auto comm = ConnectProcess(store, rank, 2, 1);
+    if (rank == 1) {
+      const pid_t child = fork();
+      if (child == 0) {
+        comm.reset();
+        sleep(60);  // ended by rank 0
+        _exit(0);
+      }
+      EXPECT_OK(store.Set("child", std::to_string(child), Patient()));
+      EXPECT_OK(comm->Barrier(Patient()));
+      raise(SIGKILL);
+    }
+    EXPECT_OK(comm->Barrier(Patient()));
+    EXPECT_THAT(comm->Barrier(Patient()),
+                StatusIs(StatusCode::kUnavailable, HasSubstr("rank 1 died")));
+    auto child = store.Get("child", Patient());
+    EXPECT_OK(child.status());
+    EXPECT_EQ(kill(std::stoi(*child), SIGKILL), 0) << "it is no more";
+    return testing::Test::HasFailure() ? 1 : 0;
+  });
+  EXPECT_EQ(outcomes[0], 0);
+}
 
 }  // namespace
 }  // namespace fleet::comm
