@@ -29,6 +29,7 @@
 #include "fleet/cluster/launch_process.h"
 #include "fleet/cluster/launch_screen.h"
 #include "fleet/cluster/launch_text.h"
+#include "fleet/cluster/launch_watch.h"
 
 namespace fleet::cluster {
 namespace {
@@ -154,10 +155,12 @@ Status MeetUnlessTold(const GuardedJob& guard,
 
 // Waits for the launchers of the other hosts, and completes `plan` with what
 // only they know.
-Status MeetHosts(const GuardedJob& guard, const Environment& env,
-                 const std::optional<MasterOptions>& master,
-                 const ReservedPorts& ports, LaunchPlan& plan) {
-  if (!master && plan.hosts.size() == 1) return OkStatus();
+Result<std::vector<HostLink>> MeetHosts(
+    const GuardedJob& guard, const Environment& env,
+    const std::optional<MasterOptions>& master, const ReservedPorts& ports,
+    LaunchPlan& plan) {
+  std::vector<HostLink> links;
+  if (!master && plan.hosts.size() == 1) return links;
   MeetingOptions options;
   // Secret and patience are those of the ranks.
   ASSIGN_OR_RETURN(
@@ -169,20 +172,25 @@ Status MeetHosts(const GuardedJob& guard, const Environment& env,
     const Endpoint place = MeetingEndpoint(plan, plan.own_host);
     for (size_t i = 0; i < plan.processes.size(); ++i) {
       if (plan.endpoint_of(plan.processes[i]) != place) continue;
-      return MeetUnlessTold(guard, [&] {
-        return MeetByList(plan, ports.listeners[i].get(), options);
-      });
+      RETURN_IF_ERROR(MeetUnlessTold(guard, [&]() -> Status {
+        ASSIGN_OR_RETURN(links,
+                         MeetByList(plan, ports.listeners[i].get(), options));
+        return OkStatus();
+      }));
+      return links;
     }
   }
   HostShare share = {plan.hosts.front(), {}, plan.torch_master.port};
   for (const Endpoint& worker : plan.workers) {
     share.ports.push_back(worker.port);
   }
-  return MeetUnlessTold(guard, [&]() -> Status {
+  RETURN_IF_ERROR(MeetUnlessTold(guard, [&]() -> Status {
     ASSIGN_OR_RETURN(Roster roster, MeetAtMaster(*master, share, options));
     plan = JoinPlan(std::move(plan), roster);
+    links = std::move(roster.links);
     return OkStatus();
-  });
+  }));
+  return links;
 }
 
 // The plan, as far as this host knows it alone.
@@ -212,11 +220,13 @@ Result<JobEnd> RunOnce(const LaunchOptions& options, const Environment& env,
   ASSIGN_OR_RETURN(ReservedPorts ports, ReservePorts(plan));
   const bool one_host = !master && plan.hosts.size() == 1;
   RETURN_IF_ERROR(ChooseSecret(options, env, one_host, plan));
-  RETURN_IF_ERROR(MeetHosts(guard, env, master, ports, plan));
+  ASSIGN_OR_RETURN(std::vector<HostLink> links,
+                   MeetHosts(guard, env, master, ports, plan));
+  HostWatch hosts(std::move(links));
   RETURN_IF_ERROR(WriteEndpointsLog(options.log_dir, plan));
   if (attempt == 0) Show(options, plan, env);
   LocalJob job(
-      plan, guard,
+      plan, guard, hosts,
       {.log_dir = options.log_dir,
        .append_to_logs = plan.mode == LaunchMode::kCollective || attempt > 0,
        .grace = Milliseconds(options.grace_seconds),

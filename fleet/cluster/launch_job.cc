@@ -37,11 +37,13 @@ std::string HostName() {
 }  // namespace
 
 LocalJob::LocalJob(const LaunchPlan& plan, const GuardedJob& guard,
-                   JobOptions options)
+                   HostWatch& hosts, JobOptions options)
     : plan_(plan),
       guard_(guard),
+      hosts_(hosts),
       options_(std::move(options)),
-      begin_(std::chrono::steady_clock::now()) {}
+      begin_(std::chrono::steady_clock::now()),
+      num_hosts_waited_for_(hosts.num_links()) {}
 
 Status LocalJob::Start(const Command& command, const Environment& env,
                        ReservedPorts ports) {
@@ -66,21 +68,27 @@ Status LocalJob::Start(const Command& command, const Environment& env,
 }
 
 JobEnd LocalJob::Wait() {
-  while (!AllEnded(/*workers_only=*/false)) {
+  CheckWorkers();
+  while (!AllEnded(/*workers_only=*/false) || WaitsForHosts()) {
+    // Once the end has begun, nobody needs to tell us to end.
+    const int hosts = phase_ == Phase::kEnding ? -1 : hosts_.fd();
     pollfd events[] = {{guard_.signals, POLLIN, 0},
-                       {guard_.front_gone, POLLIN, 0}};
-    poll(events, 2, PollPatience());
+                       {guard_.front_gone, POLLIN, 0},
+                       {hosts, POLLIN, 0}};
+    poll(events, 3, PollPatience());
     if (events[1].revents != 0) {
       // kill -9 of fleetrun: there is nobody to tell.
       EndDescendants();
       _exit(128 + SIGKILL);
     }
     if (events[0].revents != 0) HandleSignals();
+    if (events[2].revents != 0) HandleHosts();
     CheckDeadline();
     if (screen_) screen_->Copy();
   }
   // What they left running, whatever its depth.
   EndDescendants();
+  if (end_.exit_code == 0) hosts_.TellDone();
   FinishScreen();
   if (plan_.num_local(RoleKind::kServer) > 0 && end_.exit_code == 0) {
     WriteError("all parameter server are killed\n");
@@ -101,8 +109,37 @@ void LocalJob::HandleSignals() {
   WriteError(base::Concat("fleetrun: SIG", sigabbrev_np(signal), ": ending ",
                           running_.size(), " processes\n"));
   end_.was_told = true;
-  if (end_.exit_code == 0) end_.exit_code = 128 + signal;
+  if (end_.exit_code == 0) {
+    end_.exit_code = 128 + signal;
+    hosts_.TellFailure(
+        {end_.exit_code,
+         base::Concat("fleetrun on host ", HostName(), " was ended by SIG",
+                      sigabbrev_np(signal))});
+  }
   End(signal);
+}
+
+void LocalJob::HandleHosts() {
+  // A rank that died of the same failure says more about it.
+  Reap();
+  for (const HostNews& news : hosts_.TakeNews()) {
+    if (news.kind == HostNews::Kind::kWorkersEnded) {
+      --num_hosts_waited_for_;
+    } else if (phase_ != Phase::kEnding) {
+      FailElsewhere(news.failure);
+    }
+  }
+  CheckWorkers();
+}
+
+void LocalJob::FailElsewhere(const JobFailure& failure) {
+  if (screen_) screen_->Copy();
+  WriteError(base::Concat("fleetrun: ", failure.text,
+                          ". Ending the processes of this host.\n"));
+  end_.exit_code = failure.exit_code;
+  // The first host passes it on to the others.
+  hosts_.TellFailure(failure);
+  End(SIGTERM);
 }
 
 void LocalJob::Reap() {
@@ -121,17 +158,32 @@ void LocalJob::Reap() {
     }
   }
   if (!failed.empty()) return Fail(std::move(failed));
-  if (phase_ == Phase::kRunning && plan_.mode == LaunchMode::kServers &&
-      AllEnded(/*workers_only=*/true) &&
-      plan_.num_local(RoleKind::kServer) > 0 &&
-      plan_.num_local(RoleKind::kWorker) > 0) {
-    WriteError(plan_.heter_workers.empty()
-                   ? "all workers exit, going to finish parameter server\n"
-                   : "all workers exit, going to finish parameter server and "
-                     "heter_worker.\n");
-    phase_ = Phase::kServersEnding;
-    phase_deadline_ = base::Deadline::After(options_.server_grace);
+  CheckWorkers();
+}
+
+void LocalJob::CheckWorkers() {
+  if (phase_ != Phase::kRunning || plan_.mode != LaunchMode::kServers ||
+      !AllEnded(/*workers_only=*/true)) {
+    return;
   }
+  const bool is_first = plan_.own_host == 0;
+  if (!told_workers_ended_ && (!is_first || num_hosts_waited_for_ == 0)) {
+    told_workers_ended_ = true;
+    hosts_.TellWorkersEnded();
+  }
+  if (num_hosts_waited_for_ > 0) return;
+  phase_ = Phase::kServersEnding;
+  phase_deadline_ = base::Deadline::After(options_.server_grace);
+  if (plan_.num_local(RoleKind::kServer) == 0) return;
+  WriteError(plan_.heter_workers.empty()
+                 ? "all workers exit, going to finish parameter server\n"
+                 : "all workers exit, going to finish parameter server and "
+                   "heter_worker.\n");
+}
+
+bool LocalJob::WaitsForHosts() const {
+  return phase_ == Phase::kRunning && plan_.mode == LaunchMode::kServers &&
+         plan_.own_host == 0 && num_hosts_waited_for_ > 0;
 }
 
 void LocalJob::Fail(std::vector<const Running*> failed) {
@@ -153,20 +205,26 @@ void LocalJob::Fail(std::vector<const Running*> failed) {
                    "] was aborted. Please check its log."));
   WriteError(text);
   end_.exit_code = ExitCode(first.wait_status);
+  hosts_.TellFailure({end_.exit_code, Describe(first)});
   End(SIGTERM);
 }
 
-std::string LocalJob::Report(const Running& failed) const {
+std::string LocalJob::Describe(const Running& failed) const {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_)
           .count();
   std::ostringstream out;
-  out << "fleetrun: " << NameOf(plan_, *failed.plan) << " at "
+  out << NameOf(plan_, *failed.plan) << " at "
       << plan_.endpoint_of(*failed.plan) << " (host " << HostName()
       << ", process " << failed.pid
       << ") failed: " << DescribeExit(failed.wait_status) << " after "
-      << std::fixed << std::setprecision(1) << seconds << " s. Its log, "
-      << failed.log_path;
+      << std::fixed << std::setprecision(1) << seconds << " s";
+  return out.str();
+}
+
+std::string LocalJob::Report(const Running& failed) const {
+  std::ostringstream out;
+  out << "fleetrun: " << Describe(failed) << ". Its log, " << failed.log_path;
   const std::vector<std::string> lines =
       LastLines(ReadEnd(failed.log_path, failed.log_begin));
   if (lines.empty()) {

@@ -19,6 +19,7 @@
 #include "fleet/cluster/launch_ports.h"
 #include "fleet/cluster/launch_process.h"
 #include "fleet/cluster/launch_screen.h"
+#include "fleet/cluster/launch_watch.h"
 
 namespace fleet::cluster {
 
@@ -39,17 +40,20 @@ struct JobEnd {
 // Used by one thread, inside RunGuarded.
 class LocalJob final {
  public:
-  // `plan` and `guard` outlive the job.
-  LocalJob(const LaunchPlan& plan, const GuardedJob& guard, JobOptions options);
+  // All outlive the job.
+  LocalJob(const LaunchPlan& plan, const GuardedJob& guard, HostWatch& hosts,
+           JobOptions options);
 
   // Starts the processes, each with its own of `ports`, which are closed here
   // afterwards. When one cannot be started, the others are ended.
   Status Start(const Command& command, const Environment& env,
                ReservedPorts ports);
 
-  // Waits until all have ended, by themselves or because one failed or a signal
-  // came. Copies the first worker's log to stdout, and tells failures and the
-  // end of servers on stderr.
+  // Waits until all have ended, by themselves or because one failed, here or on
+  // another host, or a signal came. With servers, the first host stays until
+  // the workers of all hosts have ended. Tells the other hosts. Copies the
+  // first worker's log to stdout, and tells failures and the end of servers on
+  // stderr.
   JobEnd Wait();
 
  private:
@@ -68,9 +72,20 @@ class LocalJob final {
   };
 
   void HandleSignals();
+  // What launchers of other hosts told.
+  void HandleHosts();
+  void FailElsewhere(const JobFailure& failure);
+  // Where the workers of this host, or of all hosts, have ended well, what
+  // follows from it.
+  void CheckWorkers();
+  // Whether other hosts have to be heard although nothing runs here any more.
+  bool WaitsForHosts() const;
   // Notes who ended, and acts on it.
   void Reap();
   void Fail(std::vector<const Running*> failed);
+  // "rank 1 at 10.0.0.2:6070 (host b, process 7) failed: exit code 3 after 2 s"
+  std::string Describe(const Running& failed) const;
+  // The same with the end of its log.
   std::string Report(const Running& failed) const;
   // Sends `signal` to those that run, and sets the time of SIGKILL.
   void End(int signal);
@@ -82,11 +97,15 @@ class LocalJob final {
 
   const LaunchPlan& plan_;
   const GuardedJob& guard_;
+  HostWatch& hosts_;
   const JobOptions options_;
   const std::chrono::steady_clock::time_point begin_;
   std::vector<Running> running_;
   std::optional<LogOnScreen> screen_;
   Phase phase_ = Phase::kRunning;
+  bool told_workers_ended_ = false;
+  // Links over which it has not been heard that workers ended.
+  int num_hosts_waited_for_;
   base::Deadline phase_deadline_ = base::Deadline::Infinite();
   JobEnd end_;
 };

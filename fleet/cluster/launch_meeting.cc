@@ -119,7 +119,7 @@ class ListMeeting final : public std::enable_shared_from_this<ListMeeting> {
     }
   }
 
-  Status Run(std::unique_ptr<Listener> listener) {
+  Result<std::vector<HostLink>> Run(std::unique_ptr<Listener> listener) {
     Listener& door = *listener;
     std::thread doorman(
         [self = shared_from_this(), &door] { self->AnswerCalls(door); });
@@ -139,8 +139,10 @@ class ListMeeting final : public std::enable_shared_from_this<ListMeeting> {
     doorman.join();
     // Nobody calls this host any more, so its ranks can have the socket.
     listener.reset();
-    if (!status.ok()) return status;
-    return plan_.own_host == 0 ? ReleaseAll() : WaitForRelease();
+    RETURN_IF_ERROR(status);
+    base::MutexLock lock(mutex_);
+    if (plan_.own_host == 0) return ReleaseAllLocked();
+    return WaitForReleaseLocked();
   }
 
  private:
@@ -235,25 +237,27 @@ class ListMeeting final : public std::enable_shared_from_this<ListMeeting> {
 
   // The first host lets all go once all have closed their doors: a rank that
   // starts must not meet a launcher where it expects a rank.
-  Status ReleaseAll() {
-    base::MutexLock lock(mutex_);
+  Result<std::vector<HostLink>> ReleaseAllLocked() REQUIRES(mutex_) {
     for (auto& [name, peer] : heard_) {
       Status ready = RecvText(*peer, options_.deadline).status();
       if (!ready.ok()) return ready.WithContext("while hosts met: " + name);
     }
+    std::vector<HostLink> links;
     for (auto& [name, peer] : heard_) {
       RETURN_IF_ERROR(SendText(*peer, "go", options_.deadline));
+      links.push_back({name, std::move(peer)});
     }
-    return OkStatus();
+    return links;
   }
 
-  Status WaitForRelease() {
-    base::MutexLock lock(mutex_);
-    channel::Channel& first = *called_[0];
-    RETURN_IF_ERROR(SendText(first, "ready", options_.deadline));
-    return RecvText(first, options_.deadline)
-        .status()
-        .WithContext("while hosts met: " + plan_.hosts[0]);
+  Result<std::vector<HostLink>> WaitForReleaseLocked() REQUIRES(mutex_) {
+    HostLink first = {plan_.hosts[0], std::move(called_[0])};
+    RETURN_IF_ERROR(SendText(*first.channel, "ready", options_.deadline));
+    Status go = RecvText(*first.channel, options_.deadline).status();
+    if (!go.ok()) return go.WithContext("while hosts met: " + first.host);
+    std::vector<HostLink> links;
+    links.push_back(std::move(first));
+    return links;
   }
 
   const LaunchPlan plan_;
@@ -433,7 +437,10 @@ Result<Roster> Host(Listener& door, const MasterOptions& master,
   for (size_t i = 1; i < applicants.size(); ++i) {
     const std::string answer = EncodeAnswer(failure, roster, ranks[i]);
     Status sent = SendText(*applicants[i].channel, answer, options.deadline);
-    if (failure.ok()) RETURN_IF_ERROR(sent);
+    if (!failure.ok()) continue;
+    RETURN_IF_ERROR(sent);
+    roster.links.push_back({applicants[i].application.share.host,
+                            std::move(applicants[i].channel)});
   }
   RETURN_IF_ERROR(failure);
   roster.own_host = ranks[0];
@@ -449,7 +456,10 @@ Result<Roster> Visit(const MasterOptions& master, const Application& own,
   channel::Channel& peer = *connection.channel;
   RETURN_IF_ERROR(SendText(peer, Encode(own), options.deadline));
   ASSIGN_OR_RETURN(std::string answer, RecvText(peer, options.deadline));
-  return DecodeAnswer(answer);
+  ASSIGN_OR_RETURN(Roster roster, DecodeAnswer(answer));
+  roster.links.push_back(
+      {ToString(master.master), std::move(connection.channel)});
+  return roster;
 }
 
 }  // namespace
@@ -494,16 +504,16 @@ Endpoint MeetingEndpoint(const LaunchPlan& plan, int host) {
   return {};
 }
 
-Status MeetByList(const LaunchPlan& plan, int listen_fd,
-                  const MeetingOptions& options) {
+Result<std::vector<HostLink>> MeetByList(const LaunchPlan& plan, int listen_fd,
+                                         const MeetingOptions& options) {
   ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener,
                    Listener::Adopt(fcntl(listen_fd, F_DUPFD_CLOEXEC, 3),
                                    MeetOptions(plan.own_host, options)));
-  Status status =
+  Result<std::vector<HostLink>> links =
       std::make_shared<ListMeeting>(plan, options)->Run(std::move(listener));
   // Both descriptors are one socket; whoever inherits it expects a plain one.
   fcntl(listen_fd, F_SETFL, fcntl(listen_fd, F_GETFL) & ~O_NONBLOCK);
-  return status;
+  return links;
 }
 
 Result<Roster> MeetAtMaster(const MasterOptions& master, const HostShare& own,

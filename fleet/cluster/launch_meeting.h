@@ -17,6 +17,7 @@
 #include "fleet/cluster/environment.h"
 #include "fleet/cluster/launch_options.h"
 #include "fleet/cluster/launch_plan.h"
+#include "fleet/cluster/launch_watch.h"
 
 namespace fleet::cluster {
 
@@ -29,11 +30,12 @@ struct MeetingOptions {
 // first endpoint that the plan has on it, by `listen_fd`, which stays the
 // caller's, and calls all others, so that also those find out who read their
 // lists in another order. Returns when all hosts have found that they agree.
-// FailedPrecondition shows what differs, or that the secrets do;
-// DeadlineExceeded names the hosts that never came. After a failure threads may
-// still wait for hosts until the deadline: the process is meant to exit.
-Status MeetByList(const LaunchPlan& plan, int listen_fd,
-                  const MeetingOptions& options);
+// The connections that stay are for HostWatch. FailedPrecondition shows what
+// differs, or that the secrets do; DeadlineExceeded names the hosts that never
+// came. After a failure threads may still wait for hosts until the deadline:
+// the process is meant to exit.
+Result<std::vector<HostLink>> MeetByList(const LaunchPlan& plan, int listen_fd,
+                                         const MeetingOptions& options);
 
 // The endpoint at which `host` of a plan is called.
 Endpoint MeetingEndpoint(const LaunchPlan& plan, int host);
@@ -62,6 +64,7 @@ Result<std::optional<MasterOptions>> ReadMaster(const LaunchOptions& options,
 struct Roster {
   int own_host = 0;
   std::vector<HostShare> hosts;
+  std::vector<HostLink> links;  // for HostWatch
 };
 
 // The hosts of --master and --nnodes. One of them listens there: the one with

@@ -30,7 +30,7 @@ struct ListHost {
   ReservedPorts ports;
 
   Status Meet(MeetingOptions options) {
-    return MeetByList(plan, ports.listeners.front().get(), options);
+    return MeetByList(plan, ports.listeners.front().get(), options).status();
   }
 };
 
@@ -102,8 +102,8 @@ std::vector<Result<Roster>> MeetAtMaster(std::vector<MasterOptions> masters) {
   for (size_t i = 0; i < masters.size(); ++i) {
     meetings.push_back(std::async(std::launch::async, [&masters, i] {
       const uint16_t port = static_cast<uint16_t>(100 + i);
-      return MeetAtMaster(masters[i], {"host" + std::to_string(i), {port}, 7},
-                          Options());
+      return cluster::MeetAtMaster(
+          masters[i], {"host" + std::to_string(i), {port}, 7}, Options());
     }));
   }
   std::vector<Result<Roster>> outcomes;
@@ -146,8 +146,10 @@ TEST(MeetAtMaster, SaysWhoCame) {
 TEST(JoinPlan, PutsTheHostsBehindEachOther) {
   const LaunchPlan own =
       PlanCollective({"b"}, 0, 0, {"0", "1"}, {.num_cores = 4});
-  const LaunchPlan plan =
-      JoinPlan(own, {1, {{"a", {1, 2}, 3}, {"b", {4, 5}, 6}}});
+  Roster roster;
+  roster.own_host = 1;
+  roster.hosts = {{"a", {1, 2}, 3}, {"b", {4, 5}, 6}};
+  const LaunchPlan plan = JoinPlan(own, roster);
   EXPECT_EQ(ToString(plan.workers), "a:1,a:2,b:4,b:5");
   EXPECT_EQ(plan.own_host, 1);
   EXPECT_EQ(plan.torch_master, (Endpoint{"a", 3}));

@@ -4,8 +4,10 @@
 import re
 import signal
 import socket
+import time
 
 import pytest
+from launcher import wait_until
 
 SHOW = "#!/bin/sh\necho $RANK of $WORLD_SIZE at $PADDLE_CURRENT_ENDPOINT, node $GROUP_RANK\n"
 SECRET = {"FLEET_SECRET": "known to all hosts"}
@@ -167,6 +169,95 @@ def test_servers_and_workers_of_several_hosts(cluster):
         assert done.returncode == 0, done.stderr
     for host in (2, 3):
         assert cluster.log(host, 0) == f"TRAINER {p + 1}\n"
+
+
+def test_servers_stay_until_the_workers_of_all_hosts_have_ended(cluster):
+    cluster.launcher.write(
+        "t.sh",
+        "#!/bin/sh\n"
+        "trap 'echo ended; exit 0' TERM\n"
+        "case $TRAINING_ROLE in\n"
+        "  PSERVER) touch server.$POD_IP; while true; do sleep 0.01; done ;;\n"
+        "esac\n"
+        "[ $PADDLE_TRAINER_ID = 0 ] && exit 0\n"
+        "until [ -e go ]; do sleep 0.01; done\n",
+    )
+    flags = ["--ips=127.0.0.2,127.0.0.3", "--worker_num=1", "--server_num=1"]
+    for host in (2, 3):
+        cluster.start(host, *flags, "--server_grace=0.1")
+    launcher = cluster.launcher
+    for host in (2, 3):
+        path = launcher.folder / f"server.127.0.0.{host}"
+        wait_until(path.exists, f"server of {host}")
+    # The only worker of the first host has ended long ago.
+    time.sleep(1)
+    assert [p.poll() for p in cluster.started] == [None, None]
+    (launcher.folder / "go").touch()
+    for done in cluster.finish():
+        assert done.returncode == 0, done.stderr
+        assert "all workers exit, going to finish parameter server" in done.stderr
+    for host in (2, 3):
+        assert "ended\n" in launcher.log("serverlog.0", f"log{host}")
+
+
+FAIL_WHERE_TOLD = """\
+#!/bin/sh
+touch up.$RANK
+until [ -e up.0 ] && [ -e up.1 ] && [ -e up.2 ]; do sleep 0.01; done
+[ $RANK = $FAILS ] && exit 6
+exec sleep 600
+"""
+
+
+@pytest.mark.parametrize("fails", [0, 2])
+def test_a_failure_on_one_host_ends_the_ranks_of_all(cluster, fails):
+    cluster.launcher.write("t.sh", FAIL_WHERE_TOLD)
+    ips = "--ips=127.0.0.2,127.0.0.3,127.0.0.4"
+    for host in (2, 3, 4):
+        cluster.start(host, ips, FAILS=str(fails))
+    done = cluster.finish()
+    assert [d.returncode for d in done] == [6, 6, 6]
+    for host, d in enumerate(done):
+        words = f"fleetrun: rank {fails} at 127.0.0.{fails + 2}:{cluster.port} "
+        assert words in d.stderr and "failed: exit code 6" in d.stderr, d.stderr
+        assert ("ABORT!!!" in d.stderr) == (host == fails)
+    cluster.launcher.assert_nothing_left()
+
+
+def test_a_launcher_that_vanishes_ends_the_job_on_the_other_hosts(cluster):
+    cluster.launcher.write("t.sh", "#!/bin/sh\ntouch up.$RANK\nexec sleep 600\n")
+    for host in (2, 3):
+        cluster.start(host, "--ips=127.0.0.2,127.0.0.3")
+    for rank in (0, 1):
+        wait_until((cluster.launcher.folder / f"up.{rank}").exists, f"rank {rank}")
+    cluster.started[1].kill()
+    done = cluster.finish()
+    assert done[0].returncode == 1
+    assert "fleetrun: the launcher on 127.0.0.3 is gone" in done[0].stderr
+    cluster.launcher.assert_nothing_left()
+
+
+def test_a_signal_on_one_host_ends_the_job_on_all(cluster):
+    cluster.launcher.write("t.sh", "#!/bin/sh\ntouch up.$RANK\nexec sleep 600\n")
+    for host in (2, 3):
+        cluster.start(host, "--ips=127.0.0.2,127.0.0.3")
+    for rank in (0, 1):
+        wait_until((cluster.launcher.folder / f"up.{rank}").exists, f"rank {rank}")
+    cluster.started[1].send_signal(signal.SIGINT)
+    done = cluster.finish()
+    assert [d.returncode for d in done] == [130, 130]
+    assert "was ended by SIGINT" in done[0].stderr
+    cluster.launcher.assert_nothing_left()
+
+
+def test_a_host_that_is_done_ends_nobody(cluster):
+    cluster.launcher.write(
+        "t.sh", "#!/bin/sh\n[ $RANK = 0 ] && exit 0\nsleep 0.5\necho slept\n"
+    )
+    for host in (2, 3):
+        cluster.start(host, "--ips=127.0.0.2,127.0.0.3")
+    assert [d.returncode for d in cluster.finish()] == [0, 0]
+    assert cluster.log(3, 0) == "slept\n"
 
 
 # --master
