@@ -36,7 +36,7 @@ int CoresOfThisProcess() {
 }
 
 bool Overlaps(const Communicator& communicator, const ReducerOptions& options) {
-  // A GPU's calls do not wait anyway.
+  // A GPU's calls do not wait, and belong to the stream of the thread.
   if (communicator.on_device()) return false;
   if (options.overlap != ReducerOptions::Overlap::kAuto) {
     return options.overlap == ReducerOptions::Overlap::kYes;
@@ -230,6 +230,7 @@ Status Reducer::Impl::Start(std::vector<NamedTensor> parameters,
 }
 
 Status Reducer::Impl::Check(const std::vector<NamedTensor>& parameters) const {
+  std::optional<at::Device> device;
   for (const auto& [name, tensor, sparse] : parameters) {
     if (!tensor.defined() || !tensor.is_leaf() ||
         tensor.layout() != at::kStrided) {
@@ -239,12 +240,18 @@ Status Reducer::Impl::Check(const std::vector<NamedTensor>& parameters) const {
     RETURN_IF_ERROR(ToDataType(tensor.scalar_type())
                         .status()
                         .WithContext("parameter '" + name + "'"));
-    if (tensor.device().is_cpu() == communicator_.on_device()) {
+    if (!tensor.device().is_cpu() && !communicator_.on_device()) {
       return InvalidArgument("parameter '", name, "' is on ",
                              tensor.device().str(), ", where the communicator ",
                              communicator_.name(), " (",
                              communicator_.backend(), ") does not work");
     }
+    if (device.has_value() && *device != tensor.device()) {
+      return InvalidArgument("parameter '", name, "' is on ",
+                             tensor.device().str(), ", others are on ",
+                             device->str());
+    }
+    device = tensor.device();
     if (sparse && tensor.dim() == 0) {
       return InvalidArgument("parameter '", name, "' has no rows");
     }
@@ -428,7 +435,8 @@ Status Reducer::Impl::SendReady() {
 
 Status Reducer::Impl::Send(Bucket& bucket) {
   ASSIGN_OR_RETURN(comm::Span span, SpanOf(bucket.values));
-  if (!overlap_) {
+  // Behind the last bucket there is nothing left that could go on meanwhile.
+  if (!overlap_ || &bucket == &buckets_.back()) {
     return communicator_.AllReduce(span, ReduceOp::kMean, deadline());
   }
   // The memory lives until the call is done, also when nobody waits any more.

@@ -80,8 +80,8 @@ class Reducer final {
   // Makes all parameters and buffers equal to those of rank 0, in place.
   // FailedPrecondition, on every rank, names the first one whose name, shape or
   // type is not the same on all. Parameters must be leaves of floating point
-  // that live where the communicator works; one that asks for no gradient now
-  // must not do so later. `communicator` outlives the Reducer.
+  // on one device, where the communicator works; one that asks for no gradient
+  // now must not do so later. `communicator` outlives the Reducer.
   static Result<std::unique_ptr<Reducer>> Make(
       comm::Communicator& communicator, std::vector<NamedTensor> parameters,
       std::vector<NamedTensor> buffers, ReducerOptions options);

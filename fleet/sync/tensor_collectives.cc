@@ -34,10 +34,9 @@ auto Guarded(F f) -> decltype(f()) {
   }
 }
 
-// Where the communicator works: memory of the host, or of the current GPU.
+// Where the communicator can work with `data`.
 at::Device Home(const Communicator& communicator, const Tensor& data) {
-  if (!communicator.on_device()) return at::kCPU;
-  return data.device().is_cpu() ? at::Device(at::kCUDA) : data.device();
+  return communicator.on_device() ? data.device() : at::Device(at::kCPU);
 }
 
 // `data` as a collective can use it: itself if possible, or a copy.
@@ -46,10 +45,7 @@ Result<Tensor> Stage(const Communicator& communicator, const Tensor& data) {
     return InvalidArgument("collectives take dense tensors only");
   }
   RETURN_IF_ERROR(ToDataType(data.scalar_type()).status());
-  if (data.device().is_cpu() && !communicator.on_device() &&
-      data.is_contiguous()) {
-    return data;
-  }
+  if (data.device().is_cpu() && data.is_contiguous()) return data;
   return data.to(Home(communicator, data)).contiguous();
 }
 
@@ -188,9 +184,7 @@ Result<Tensor> AllocateTensor(Communicator& communicator, size_t byte_count,
   return Guarded([&]() -> Result<Tensor> {
     const auto count = static_cast<int64_t>(byte_count);
     const auto options = at::TensorOptions(at::kByte);
-    if (communicator.on_device()) {
-      return at::zeros({count}, options.device(device));
-    }
+    if (!device.is_cpu()) return at::zeros({count}, options.device(device));
     ASSIGN_OR_RETURN(comm::Buffer buffer,
                      communicator.Allocate(byte_count, deadline));
     return at::from_blob(

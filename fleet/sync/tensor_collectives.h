@@ -3,8 +3,8 @@
 // The collectives of comm::Communicator on tensors, as fleet users and the
 // Python package call them.
 //
-// A tensor that is contiguous, and where the communicator works (on_device), is
-// used in place. Any other goes through a contiguous copy there, and back.
+// A contiguous tensor on the CPU, or on a GPU if the communicator works there
+// (on_device), is used in place. Any other goes through a copy, and back.
 // Arguments that make no sense, such as an element type that no communicator
 // knows, are InvalidArgument before anything is sent; other failures are those
 // of the communicator. History is not recorded.
@@ -30,8 +30,8 @@ at::ScalarType ToScalarType(comm::DataType type);
 // of its device.
 Result<comm::Span> SpanOf(const at::Tensor& tensor);
 
-// `byte_count` of memory from communicator.Allocate, as a tensor of bytes on
-// the CPU that keeps it alive. For on_device communicators, memory of `device`.
+// A tensor of `byte_count` zero bytes. On the CPU it lies in memory from
+// communicator.Allocate and keeps that alive; all ranks call it then.
 Result<at::Tensor> AllocateTensor(comm::Communicator& communicator,
                                   size_t byte_count, at::Device device,
                                   base::Deadline deadline);
