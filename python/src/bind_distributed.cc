@@ -514,6 +514,8 @@ void BindGroup(nb::module_& m) {
 
   m.def("get_group", GroupOf, nb::rv_policy::reference,
         nb::arg("group").none());
+  m.def("destroy_group",
+        [](nb::handle group) { GroupOf(group).destroyed = true; });
   m.def(
       "new_group",
       [](std::optional<std::vector<int>> ranks) {

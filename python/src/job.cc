@@ -178,19 +178,23 @@ void LeaveJob() {
 void ForgetJob() { TheJobs().current = nullptr; }
 
 Group& GroupOf(nb::handle group) {
-  if (nb::isinstance<Group>(group)) {
-    Group& given = *nb::inst_ptr<Group>(group);
-    RequireOwn(*given.job);
-    return given;
-  }
   if (group.is_none()) return JobInUse().group(0);
-  if (!PyLong_Check(group.ptr())) {
+  Group* found = nullptr;
+  if (nb::isinstance<Group>(group)) {
+    found = nb::inst_ptr<Group>(group);
+    RequireOwn(*found->job);
+  } else if (PyLong_Check(group.ptr())) {
+    found = &JobInUse().group(nb::cast<int>(group));
+  } else {
     PyErr_Format(PyExc_TypeError,
                  "group must be None, a number or a Group, but is %s",
                  Py_TYPE(group.ptr())->tp_name);
     throw nb::python_error();
   }
-  return JobInUse().group(nb::cast<int>(group));
+  if (found->destroyed) {
+    ThrowIfError(FailedPrecondition("group ", found->id, " was destroyed"));
+  }
+  return *found;
 }
 
 base::InterruptCheck MakeSignalCheck() {

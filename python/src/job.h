@@ -38,7 +38,8 @@ struct Group {
   int id = 0;              // 0 is the group of all
   std::vector<int> ranks;  // of the job, in the order of the group
   int rank = -1;           // of this process in the group, -1 outside
-  // Null when this process is not in the group, or the group was destroyed.
+  bool destroyed = false;  // by the user; what holds on to it still works
+  // Null when this process is not in the group.
   comm::Communicator* communicator = nullptr;
   std::unique_ptr<comm::Communicator> owned;  // of all groups but 0
   std::mutex one_call;  // a communicator takes one call at a time

@@ -211,6 +211,14 @@ def test_groups_of_one():
         dist.new_group([0, 1])
 
 
+def test_a_group_that_was_destroyed_takes_no_calls():
+    group = dist.new_group()
+    dist.barrier(group)
+    dist.destroy_process_group(group)
+    with pytest.raises(RuntimeError, match=f"group {group.id} was destroyed"):
+        dist.barrier(group)
+
+
 def test_nobody_sends_to_himself():
     for call in (dist.send, dist.recv):
         with pytest.raises(ValueError, match="itself"):
