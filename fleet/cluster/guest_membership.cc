@@ -24,6 +24,10 @@ using base::MutexLock;
 constexpr auto kGuessPatience = std::chrono::seconds(1);
 constexpr auto kGuessPause = std::chrono::milliseconds(50);
 
+// Rank 0 started as long ago, as a rule, and is about to say who is missing. A
+// rank that leaves before that would be missed itself.
+constexpr auto kGrace = std::chrono::seconds(2);
+
 class GuestMembership final : public Membership {
  public:
   GuestMembership(JoinRequest self, const JoinOptions& options,
@@ -110,6 +114,9 @@ class GuestMembership final : public Membership {
 
 GuestMembership::Refusal GuestMembership::WaitForAll(Patience& patience,
                                                      Deadline deadline) {
+  if (!deadline.is_infinite()) {
+    deadline = Deadline::At(deadline.time_point() + kGrace);
+  }
   while (true) {
     std::string missing;
     {

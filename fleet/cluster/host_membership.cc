@@ -115,7 +115,8 @@ class HostMembership final : public Membership {
   std::string MissingLocked() REQUIRES(mutex_);
   void SendToAllLocked(const std::string& message, int but_rank)
       REQUIRES(mutex_);
-  void RefuseAll(const Status& why);
+  // Tells those who came and, if asked to, waits a moment for the others.
+  void RefuseAll(const Status& why, bool wait_for_others);
 
   const JoinOptions options_;
   const JoinRequest self_;
@@ -424,11 +425,13 @@ Status HostMembership::WaitForAll(Deadline deadline) {
   Patience patience(options_.interrupt);
   Deadline tell = Deadline::After(kTellInterval);
   Status outcome;
+  bool cannot_begin = false;
   while (true) {
     std::string missing;
     {
       MutexLock lock(mutex_);
       outcome = failure_;
+      cannot_begin = !failure_.ok();
       if (outcome.ok() &&
           MembersLocked().size() + 1 == static_cast<size_t>(size())) {
         phase_ = Phase::kRunning;
@@ -460,11 +463,11 @@ Status HostMembership::WaitForAll(Deadline deadline) {
     outcome = patience.Check([&] { return "waiting for " + missing; });
     if (!outcome.ok()) break;
   }
-  RefuseAll(outcome);
+  RefuseAll(outcome, cannot_begin);
   return outcome;
 }
 
-void HostMembership::RefuseAll(const Status& why) {
+void HostMembership::RefuseAll(const Status& why, bool wait_for_others) {
   const Deadline last_words = Deadline::After(kLastWords);
   {
     MutexLock lock(mutex_);
@@ -474,8 +477,7 @@ void HostMembership::RefuseAll(const Status& why) {
     out.U8(0).Failure(why);
     SendToAllLocked(MakeMessage(MessageKind::kRefused, std::move(out)), -1);
     for (const auto& [rank, guest] : MembersLocked()) told_.insert(rank);
-    while (why.code() == StatusCode::kFailedPrecondition &&
-           told_.size() + 1 < static_cast<size_t>(size())) {
+    while (wait_for_others && told_.size() + 1 < static_cast<size_t>(size())) {
       if (!changed_.WaitUntil(mutex_, last_words)) break;
     }
   }

@@ -15,8 +15,6 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr auto kProgressInterval = std::chrono::seconds(10);
-
 std::string ThisProcess() {
   char host[256] = "";
   (void)gethostname(host, sizeof(host) - 1);
@@ -157,17 +155,19 @@ Status DescribeDeath(const std::string& name, const Status& end) {
   return Unavailable(name, " is dead: its connection closed");
 }
 
-Patience::Patience(base::InterruptCheck interrupt)
+Patience::Patience(base::InterruptCheck interrupt,
+                   std::chrono::milliseconds interval)
     : interrupt_(std::move(interrupt)),
+      interval_(interval),
       since_(steady_clock::now()),
-      next_(since_ + kProgressInterval) {}
+      next_(since_ + interval) {}
 
 Status Patience::Check(const std::function<std::string()>& what) {
   // Asked once it said stop, an interrupt may have forgotten.
   if (interrupted_.ok() && interrupt_) interrupted_ = interrupt_();
   RETURN_IF_ERROR(interrupted_);
   if (steady_clock::now() >= next_) {
-    next_ += kProgressInterval;
+    next_ += interval_;
     FLEET_LOG(INFO) << what() << " (since " << waited() << ")";
   }
   return OkStatus();

@@ -59,7 +59,8 @@ struct News {
 class Membership {
  public:
   // Meets all workers of `role` at the place that meeting_place.h finds.
-  // Returns when all are there; DeadlineExceeded names those that never came.
+  // Returns when all are there; DeadlineExceeded names those that never came
+  // (who waits with rank 0 may get it two seconds late, and in its words).
   // FailedPrecondition when a rank came with another number of workers or
   // another list of endpoints, and shows what differs, to all ranks; for a
   // second process of the same rank, and a wrong or missing secret, to that one

@@ -6,7 +6,9 @@
 #ifndef FLEET_CLUSTER_MEMBERSHIP_PROTOCOL_H_
 #define FLEET_CLUSTER_MEMBERSHIP_PROTOCOL_H_
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -72,11 +74,13 @@ Status CheckSameView(const JoinRequest& host, const JoinRequest& guest);
 // Link's on_end was given.
 Status DescribeDeath(const std::string& name, const Status& end);
 
-// Says every ten seconds what a join waits for, and passes ^C on. Called on the
-// waiting thread, again and again.
+// Says every ten seconds in the log what is waited for, and passes ^C on.
+// Called on the waiting thread, again and again.
 class Patience final {
  public:
-  explicit Patience(base::InterruptCheck interrupt);
+  explicit Patience(
+      base::InterruptCheck interrupt,
+      std::chrono::milliseconds interval = std::chrono::seconds(10));
   // Ok to go on. `what` is called when it is time to tell.
   Status Check(const std::function<std::string()>& what);
   // "20 s", since the start.
@@ -84,6 +88,7 @@ class Patience final {
 
  private:
   const base::InterruptCheck interrupt_;
+  const std::chrono::milliseconds interval_;
   const std::chrono::steady_clock::time_point since_;
   std::chrono::steady_clock::time_point next_;
   Status interrupted_;

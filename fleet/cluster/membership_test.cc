@@ -13,6 +13,7 @@
 #include "fleet/base/status_matchers.h"
 #include "fleet/channel/meet.h"
 #include "fleet/cluster/membership_fixtures.h"
+#include "fleet/cluster/membership_protocol.h"
 #include "fleet/cluster/store_conformance.h"
 
 namespace fleet::cluster {
@@ -240,6 +241,18 @@ std::vector<Status> JoinAll(const std::vector<Role>& roles,
   }
   for (std::thread& thread : threads) thread.join();
   return outcomes;
+}
+
+TEST(Patience, TellsOncePerIntervalWhatIsWaitedFor) {
+  Patience rare({}, 1h);
+  Patience often({}, 1ms);
+  std::this_thread::sleep_for(2ms);
+  testing::internal::CaptureStderr();
+  EXPECT_OK(rare.Check([] { return "waiting for nobody"; }));
+  EXPECT_OK(often.Check([] { return "waiting for rank 1, 3 of 4"; }));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("waiting for rank 1, 3 of 4 (since 0 s)"),
+                    testing::Not(HasSubstr("nobody"))));
 }
 
 TEST(MembershipJoin, NamesTheRanksThatNeverCame) {
