@@ -303,6 +303,7 @@ class RankGroup final {
       : size_(size), failures_(size) {
     ranks_ = kind.make(size, [&](int rank) {
       CommunicatorOptions of_rank = options;
+      of_rank.reason_patience = 300ms;
       of_rank.on_failure = [this, rank](const Status& why) { Tell(rank, why); };
       return of_rank;
     });

@@ -15,9 +15,6 @@ using namespace std::chrono_literals;
 // found at once; later ones cost little.
 constexpr auto kFirstLook = 2ms;
 constexpr auto kLastLook = 100ms;
-// A connection that ended may mean that a rank died, of which the membership
-// knows more: who, where, which process. Its news needs some milliseconds.
-constexpr auto kGrace = 300ms;
 
 Deadline Now() { return Deadline::After({}); }
 
@@ -224,15 +221,9 @@ Status Exchange::Wait(Link& link,
   return status.ok() ? status : Lost(link, status);
 }
 
-Status Exchange::BetterReason() {
-  // Abort ends the links too, and its reason is the better one.
-  RETURN_IF_ERROR(links_.WaitFailed(Deadline::After(kGrace)));
-  return LookAround(nullptr);
-}
-
 Status Exchange::Lost(const Link& link, const Status& why) {
   if (why.code() != StatusCode::kUnavailable) return why;
-  RETURN_IF_ERROR(BetterReason());
+  RETURN_IF_ERROR(LookAround(&link));
   return Unavailable(What(), ": rank ", link.peer(), " left (", why.message(),
                      ")");
 }

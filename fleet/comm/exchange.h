@@ -58,11 +58,10 @@ class Exchange final {
   // To be called now and then by a wait for something else: what ends this
   // call, if anything does.
   Status Look();
+  // The first half of it: what other ranks have said, without a wait.
+  Status Hear() { return LookAround(nullptr); }
   // Which ranks of the group are gone; `ranks` are those to ask about.
   std::vector<int> Gone(std::span<const int> ranks);
-  // After a rank has gone: the reason that comes from elsewhere, if one comes
-  // soon.
-  Status BetterReason();
 
  private:
   LinkHeader Header(size_t byte_size) const {

@@ -96,9 +96,9 @@ class Hosts final : public Communicator {
                      std::move(options)),
         layout_(std::move(layout)),
         ranks_(layout_.host_of.size()),
-        links_(std::move(links)),
         lookout_(std::move(lookout)),
-        local_(std::move(local)) {
+        local_(std::move(local)),
+        links_(std::move(links)) {
     std::iota(ranks_.begin(), ranks_.end(), 0);
   }
   ~Hosts() override {
@@ -375,7 +375,7 @@ class Hosts final : public Communicator {
 
   // A failure inside the host speaks of places there; in words of the group.
   Status Explain(Exchange& x, const Status& why) {
-    RETURN_IF_ERROR(x.BetterReason());
+    RETURN_IF_ERROR(x.Hear());
     const std::vector<int> gone = x.Gone(layout_.mine());
     if (why.code() != StatusCode::kUnavailable || gone.empty()) return why;
     return Unavailable(ToString(x.call()), ": ", RankList(gone), " left");
@@ -468,10 +468,12 @@ class Hosts final : public Communicator {
 
   const Layout layout_;
   std::vector<int> ranks_;
-  const std::unique_ptr<Links> links_;
   const std::unique_ptr<Lookout> lookout_;
   // The ranks of this host; null when this rank is alone there.
   const std::unique_ptr<Communicator> local_;
+  // The last member, so that who sees that this rank has left its host finds
+  // its links closed.
+  const std::unique_ptr<Links> links_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "fleet/base/interrupt.h"
 #include "fleet/channel/meet.h"
 
 namespace fleet::comm {
@@ -98,7 +99,6 @@ void Links::TellFailure(const Status& why) {
 }
 
 void Links::Fail(const Status& why) {
-  failed_.Raise(why);
   for (const auto& link : to_) {
     if (link != nullptr) link->Fail(why);
   }

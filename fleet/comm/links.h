@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "fleet/base/deadline.h"
-#include "fleet/base/interrupt.h"
 #include "fleet/base/status.h"
 #include "fleet/comm/communicator.h"
 #include "fleet/comm/link.h"
@@ -31,10 +30,6 @@ class Links final {
 
   void TellFailure(const Status& why);
   void Fail(const Status& why);
-  // What Fail was given; ok until then. Waits for it until `deadline`.
-  Status WaitFailed(base::Deadline deadline) {
-    return failed_.SleepUntil(deadline);
-  }
   void WaitIdle();
   // Until what was posted has gone out, or cannot any more.
   void Flush(base::Deadline deadline);
@@ -42,7 +37,6 @@ class Links final {
  private:
   const std::vector<std::unique_ptr<Link>> to_;
   Whereabouts whereabouts_;
-  base::Interrupt failed_;
 };
 
 // Called by all ranks of the meeting; returns when all have come. Of two ranks

@@ -22,6 +22,10 @@ namespace {
 
 using cluster::News;
 
+// A connection that ended may mean that a rank died, of which the membership
+// knows more: where it ran, which process. Its news needs some milliseconds.
+constexpr auto kReasonPatience = std::chrono::milliseconds(300);
+
 // Who reaches the same abstract unix sockets is on the same host: the same
 // kernel, and the same network namespace.
 Result<std::string> KeyOfThisHost() {
@@ -231,6 +235,7 @@ class JobWorld final : public World {
         .name = name,
         .stall_report = options_.stall_report,
         .interrupt = Check(name, ranks),
+        .reason_patience = kReasonPatience,
         .on_failure = [&membership = membership_, name](const Status& why) {
           membership.Report(name, why);
         }};
@@ -283,6 +288,11 @@ class JobWorld final : public World {
           ": shared memory does not reach from host to host, and the "
           "ranks are on ",
           *std::max_element(hosts.begin(), hosts.end()) + 1, " hosts");
+    }
+    const bool one_each =
+        std::set<int>(hosts.begin(), hosts.end()).size() == hosts.size();
+    if (one_each) {
+      return ConnectChannels(meeting, std::move(options), deadline);
     }
     return ConnectHosts(meeting, hosts, std::move(options), deadline);
   }
