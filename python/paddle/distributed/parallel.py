@@ -51,7 +51,15 @@ def init_parallel_env(role=None):
             stacklevel=2,
         )
         return None
+    _use_own_gpu()
     return _core.init_parallel(role)
+
+
+def _use_own_gpu():
+    """Where GPUs are used, new tensors live on the one that the launcher chose."""
+    chosen = os.environ.get("FLAGS_selected_gpus")
+    if chosen and _core.get_device() != "cpu":
+        _core.set_device(f"cuda:{int(chosen.split(',')[0])}")
 
 
 def _role():
