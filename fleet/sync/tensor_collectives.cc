@@ -34,6 +34,20 @@ auto Guarded(F f) -> decltype(f()) {
   }
 }
 
+// What CUDA calls the stream. Older LibTorches tell only with CUDA's headers;
+// there the default stream, which is 0 to both, has to do.
+template <class Stream>
+Result<void*> NativeHandle(const Stream& stream) {
+  if constexpr (requires { stream.native_handle(); }) {
+    return stream.native_handle();
+  } else {
+    if (stream.id() == 0) return nullptr;
+    return Unimplemented(
+        "with this version of LibTorch, collectives on a GPU "
+        "need the default stream");
+  }
+}
+
 // Where the communicator can work with `data`.
 at::Device Home(const Communicator& communicator, const Tensor& data) {
   return communicator.on_device() ? data.device() : at::Device(at::kCPU);
@@ -174,7 +188,7 @@ Result<Span> SpanOf(const Tensor& tensor) {
             static_cast<size_t>(tensor.numel()), type};
   if (const at::Device device = tensor.device(); !device.is_cpu()) {
     const c10::impl::VirtualGuardImpl guard(device.type());
-    span.stream = guard.getStream(device).native_handle();
+    ASSIGN_OR_RETURN(span.stream, NativeHandle(guard.getStream(device)));
   }
   return span;
 }
