@@ -12,6 +12,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "fleet/ops/eager.h"
@@ -168,6 +169,43 @@ TEST(Backward, AddsTheGradientsOfALeafThatIsUsedTwiceBeforeItIsTaken) {
   Backward({loss}, {at::ones_like(loss)}, false);
   EXPECT_EQ(log.taken, 1);
   EXPECT_TRUE(at::allclose(dw, want[0], 1e-4, 1e-5));
+}
+
+// x w + b, whose backward runs two other backwards to find dw.
+class Nested final : public torch::autograd::Function<Nested> {
+ public:
+  static Tensor forward(torch::autograd::AutogradContext* context,
+                        const Tensor& x, const Tensor& w, const Tensor& b) {
+    context->save_for_backward({x, w, b});
+    return at::matmul(x, w) + b;
+  }
+
+  static torch::autograd::tensor_list backward(
+      torch::autograd::AutogradContext* context,
+      torch::autograd::tensor_list grads) {
+    const auto saved = context->get_saved_variables();
+    Tensor parts[2];
+    for (int i = 0; i < 2; ++i) {
+      const at::AutoGradMode recording(true);
+      Tensor w = saved[1].detach().set_requires_grad(true);
+      Tensor out = Fc(saved[0].detach() * (i + 1), w, saved[2].detach());
+      parts[i] = torch::autograd::grad({out}, {w}, {grads[0]})[0];
+    }
+    return {Tensor(), parts[1] - parts[0], at::sum(grads[0], {0})};
+  }
+};
+
+TEST(Backward, ANodeInsideAnotherDoesNotWriteWhereTheOtherShould) {
+  Tensor x = at::randn({4, 3}), w = Leaf({3, 5}), b = Leaf({5});
+  Tensor dw = at::zeros({3, 5});
+  CountingSink::Log log;
+  Attach(w, log, dw);
+  Tensor loss = at::sum(Nested::apply(x, w, b));
+  Backward({loss}, {at::ones_like(loss)}, false);
+  EXPECT_EQ(log.taken, 1);
+  EXPECT_EQ(log.in_place, 0);
+  EXPECT_TRUE(
+      at::allclose(dw, at::matmul(x.t(), at::ones({4, 5})), 1e-5, 1e-6));
 }
 
 TEST(Backward, RunsCallbacksAtItsEnd) {
