@@ -2,7 +2,7 @@
 """Trains the shapes of train_shapes.py in one process, then in two under fleetrun,
 and shows both side by side: speed, accuracy, and the curves of their losses.
 
-    python examples/python/demo.py [--out build/demo]
+    python examples/python/demo.py [--out build/demo] [arguments of train_shapes.py]
 """
 
 import argparse
@@ -21,10 +21,11 @@ SCRIPT = Path(__file__).with_name("train_shapes.py")
 FLEETRUN = Path(sys.executable).with_name("fleetrun")
 
 
-def train(title, command, report):
+def train(title, command, report, arguments):
     """Runs one training and returns its figures."""
     print(f"\n=== {title}", flush=True)
-    subprocess.run([*map(str, command), SCRIPT, "--report", report], check=True)
+    command = [*command, SCRIPT, "--report", report, *arguments]
+    subprocess.run([str(word) for word in command], check=True)
     return json.loads(report.read_text())
 
 
@@ -44,12 +45,16 @@ def plot(runs, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("build/demo"))
-    out = parser.parse_args().out
+    args, arguments = parser.parse_known_args()
+    out = args.out
     out.mkdir(parents=True, exist_ok=True)
-    two = [FLEETRUN, "--nproc_per_node", 2, "--log_dir", out / "log"]
+    commands = {
+        "one process": [sys.executable],
+        "two processes": [FLEETRUN, "--nproc_per_node", 2, "--log_dir", out / "log"],
+    }
     runs = {
-        "one process": train("one process", [sys.executable], out / "one.json"),
-        "two processes": train("two processes", two, out / "two.json"),
+        name: train(name, command, out / f"{name}.json", arguments)
+        for name, command in commands.items()
     }
     print()
     for name, run in runs.items():
