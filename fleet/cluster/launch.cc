@@ -204,6 +204,8 @@ Result<LaunchPlan> PlanHere(const LaunchOptions& options,
   std::string host;
   if (options.host) {
     host = *options.host;
+  } else if (machine.is_own_address(master->master.host)) {
+    host = master->master.host;
   } else {
     ASSIGN_OR_RETURN(host, AddressTowards(master->master));
   }

@@ -25,6 +25,8 @@ class Descriptor final {
 
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
+  // Who gets it closes it.
+  int Release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_ = -1;

@@ -28,7 +28,7 @@
 namespace fleet::cluster {
 namespace {
 
-constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP};
+constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
 // Without those that whoever started fleetrun ignores: a blocked signal comes
 // even when it is ignored.

@@ -19,8 +19,9 @@ namespace fleet::cluster {
 
 // What the job's process finds out through descriptors, to be polled.
 struct GuardedJob {
-  // A signalfd with SIGINT, SIGTERM, SIGHUP and SIGCHLD, which are blocked.
-  // Those that were ignored when fleetrun started (nohup) stay ignored.
+  // A signalfd with SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGCHLD,
+  // which are blocked. Those that were ignored when fleetrun started (nohup)
+  // stay ignored.
   int signals;
   // Readable once the first process is gone: end everything, nobody waits.
   int front_gone;

@@ -101,6 +101,13 @@ void LocalJob::HandleSignals() {
   if (read(guard_.signals, &info, sizeof(info)) != sizeof(info)) return;
   const int signal = static_cast<int>(info.ssi_signo);
   if (signal == SIGCHLD) return Reap();
+  if (signal == SIGUSR1 || signal == SIGUSR2) {
+    // A message for the script, say that the batch system will end it soon.
+    for (const Running& process : running_) {
+      if (!process.ended) kill(process.pid, signal);
+    }
+    return;
+  }
   if (end_.was_told) {
     // Told twice: somebody is in a hurry.
     phase_deadline_ = base::Deadline::After(milliseconds(0));

@@ -18,6 +18,7 @@
 #include "fleet/channel/channel.h"
 #include "fleet/channel/meet.h"
 #include "fleet/channel/socket.h"
+#include "fleet/cluster/launch_ports.h"
 #include "fleet/cluster/message.h"
 
 namespace fleet::cluster {
@@ -521,9 +522,14 @@ Result<Roster> MeetAtMaster(const MasterOptions& master, const HostShare& own,
   const Application application = {master.num_hosts,
                                    master.node_rank.value_or(-1), own};
   if (master.node_rank.value_or(0) == 0) {
-    auto door =
-        Listener::Bind(ToAddress(master.master), MeetOptions(0, options));
-    if (door.ok()) return Host(**door, master, application, options);
+    Endpoint place = master.master;
+    Result<Descriptor> door = ListenAt(place);
+    if (door.ok()) {
+      ASSIGN_OR_RETURN(
+          std::unique_ptr<Listener> listener,
+          Listener::Adopt(door->Release(), MeetOptions(0, options)));
+      return Host(*listener, master, application, options);
+    }
     // Where another launcher of this host was faster, that one is the master;
     // a host that has to be it, and is not, is an error.
     if (master.node_rank && door.status().error_number() != EADDRINUSE) {

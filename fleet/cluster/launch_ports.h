@@ -15,6 +15,11 @@
 
 namespace fleet::cluster {
 
+// A socket that listens at `endpoint`, whose port is filled in when it was 0. A
+// host that is a name is listened for at all addresses of this host, since it
+// may mean one thing here (127.0.1.1) and another one elsewhere.
+Result<Descriptor> ListenAt(Endpoint& endpoint);
+
 struct ReservedPorts {
   // By process of the plan; each listens.
   std::vector<Descriptor> listeners;

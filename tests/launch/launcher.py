@@ -34,6 +34,7 @@ class Launcher:
             if not name.startswith(("PADDLE_", "FLEET_", "OMP_", "FLAGS_"))
         }
         env["FLEET_TEST_MARK"] = self.mark
+        env["CUDA_VISIBLE_DEVICES"] = ""  # the same with and without GPUs
         env.update(more)
         return env
 

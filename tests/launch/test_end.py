@@ -149,6 +149,22 @@ def test_ctrl_c_reaches_python_as_keyboard_interrupt(launcher):
     assert launcher.log("workerlog.0") == "ready\nsaved\n"
 
 
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2"])
+def test_signals_for_scripts_are_passed_on(launcher, name):
+    launcher.write(
+        "t.py",
+        "import signal, sys, time\n"
+        f"signal.signal(signal.{name}, lambda *_: sys.exit('told'))\n"
+        "print('ready')\n"
+        "time.sleep(600)\n",
+    )
+    process = launcher.start("t.py")
+    launcher.wait_for_text("workerlog.0", "ready")
+    process.send_signal(getattr(signal, name))
+    assert launcher.finish(process).returncode == 1
+    assert "told" in launcher.log("workerlog.0")
+
+
 @pytest.mark.parametrize("victim", ["fleetrun", "its child"])
 def test_kill_9_of_the_launcher_leaves_no_orphan(launcher, victim):
     launcher.write("t.py", FAMILY + "sleep()\n")

@@ -331,3 +331,11 @@ def test_the_master_names_who_came(launcher):
     done = launcher.finish(process)
     assert done.returncode == 2
     assert "1 of 2 hosts came" in done.stderr and "127.0.0.1" in done.stderr
+
+
+def test_hosts_can_be_named(launcher):
+    """A name is listened for at all addresses: it may mean another one elsewhere."""
+    launcher.write("t.sh", "#!/bin/sh\necho $PADDLE_CURRENT_ENDPOINT\n")
+    done = launcher.run("--ips=localhost", "./t.sh")
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"localhost:\d+\n", launcher.log("workerlog.0"))
