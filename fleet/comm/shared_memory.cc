@@ -50,6 +50,8 @@ constexpr auto kSlice = std::chrono::milliseconds(100);
 void Pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
 #endif
 }
 
