@@ -110,8 +110,14 @@ def _listener():
     return listener
 
 
-def _environment(rank, endpoints, listener):
+def clean_environment():
+    """Of a process that no launcher has started, but that finds the package."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(_LAUNCHERS)}
+    return {**env, "PYTHONPATH": str(PACKAGE)}
+
+
+def _environment(rank, endpoints, listener):
+    env = clean_environment()
     env.update(
         PADDLE_TRAINER_ID=str(rank),
         PADDLE_TRAINERS_NUM=str(len(endpoints)),
@@ -122,7 +128,6 @@ def _environment(rank, endpoints, listener):
         FLEET_START_TIMEOUT="60",
         FLEET_TIMEOUT="60",
         OMP_NUM_THREADS="1",
-        PYTHONPATH=str(PACKAGE),
         PYTHONUNBUFFERED="1",
     )
     return env
