@@ -34,10 +34,11 @@ def main():
     import import_time
     import launch_time
     import python_collectives
+    import tcp_collectives
 
     missed = 0
     modules = (eager_steps, import_time, dataloader, collectives)
-    modules += (python_collectives, data_parallel, launch_time)
+    modules += (tcp_collectives, python_collectives, data_parallel, launch_time)
     for module in modules:
         for row in module.run():
             print(row, flush=True)
