@@ -15,6 +15,7 @@
 #include "fleet/comm/in_process.h"
 #include "fleet/comm/meeting.h"
 #include "fleet/comm/mpi.h"
+#include "fleet/comm/nccl.h"
 #include "fleet/comm/shared_memory.h"
 
 namespace fleet::comm {
@@ -143,11 +144,11 @@ class JobWorld final : public World {
 
  private:
   Status CheckBackend() const {
-    const std::set<std::string> known = {"auto", "shm", "tcp", "mpi"};
+    const std::set<std::string> known = {"auto", "shm", "tcp", "mpi", "nccl"};
     if (known.count(options_.backend) != 0) return OkStatus();
     return InvalidArgument(
         "no backend \"", options_.backend,
-        "\" for collectives; there are auto, shm, tcp and mpi");
+        "\" for collectives; there are auto, shm, tcp, mpi and nccl");
   }
 
   Status CheckRanks(const std::vector<int>& ranks) const {
@@ -257,6 +258,20 @@ class JobWorld final : public World {
     if (options_.backend == "mpi") {
       return ConnectMpi(ranks, std::move(options), deadline);
     }
+    if (options_.backend == "nccl") {
+      CommunicatorOptions of_companion = options;
+      of_companion.on_failure = nullptr;  // it is told by the other one
+      ASSIGN_OR_RETURN(std::unique_ptr<Communicator> companion,
+                       ConnectOnCpu(name, ranks, of_companion, deadline));
+      return ConnectNccl(std::move(companion), options_.device,
+                         std::move(options), deadline);
+    }
+    return ConnectOnCpu(name, ranks, std::move(options), deadline);
+  }
+
+  Result<std::unique_ptr<Communicator>> ConnectOnCpu(
+      const std::string& name, const std::vector<int>& ranks,
+      CommunicatorOptions options, Deadline deadline) {
     if (ranks.size() == 1) {
       return std::move(MakeInProcess(1, options).front());
     }

@@ -6,7 +6,8 @@
 //   RETURN_IF_ERROR(world->all().Barrier(deadline));
 //
 // The backend follows from where the ranks are: all on one host, shared memory;
-// on several, shared memory inside each and TCP between them.
+// on several, shared memory inside each and TCP between them. With "nccl" that
+// one compares the calls, and NCCL moves what lies in memory of GPUs.
 
 #ifndef FLEET_COMM_WORLD_H_
 #define FLEET_COMM_WORLD_H_
@@ -27,6 +28,8 @@ namespace fleet::comm {
 struct WorldOptions {
   // "auto", "shm", "tcp", "mpi" or "nccl".
   std::string backend = "auto";
+  // "nccl": the GPU of this rank.
+  int device = 0;
   // What all ranks of one host have in common and no others. Empty: this boot
   // of the machine, and the network namespace.
   std::string host_key;
