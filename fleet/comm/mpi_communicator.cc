@@ -3,7 +3,6 @@
 #include "fleet/comm/mpi_communicator.h"
 
 #include <algorithm>
-#include <climits>
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -111,14 +110,19 @@ MpiCommunicator::MpiCommunicator(MpiLibrary& library, MPI_Comm comm, int rank,
     : Communicator(rank, size, std::move(options)),
       library_(library),
       comm_(comm),
-      peers_(size) {}
+      peers_(size) {
+  library_.AddUser();
+}
 
 // The communicator of MPI is never freed: late notices may still come for it,
 // and MPI gives its number to the next one.
 MpiCommunicator::~MpiCommunicator() {
   Finish();
-  base::MutexLock lock(library_.mutex);
-  Tell({.news = News::kLeft}).ok();
+  {
+    base::MutexLock lock(library_.mutex);
+    Tell({.news = News::kLeft}).ok();
+  }
+  library_.RemoveUser();
 }
 
 Status MpiCommunicator::Tell(const Notice& notice) {

@@ -48,11 +48,11 @@ std::vector<std::byte> ToBytes(const std::string& text) {
 // What the ranks of a new group must agree on, short enough for one message.
 std::string Describe(const std::string& name, const std::vector<int>& ranks) {
   std::string text = name + " of";
-  for (int rank : ranks) text += " " + std::to_string(rank);
+  for (int rank : ranks) text += base::Concat(" ", rank);
   if (text.size() > kMaxMeetText) {
     const size_t hash = std::hash<std::string>()(text);
     text.resize(kMaxMeetText - 32);
-    text += "... (" + std::to_string(hash) + ")";
+    text += base::Concat("... (", hash, ")");
   }
   return text;
 }
@@ -130,11 +130,35 @@ Status MpiLibrary::Begin() {
   MPI_Comm_rank(world_, &rank_);
   MPI_Comm_size(world_, &size_);
   process_ = getpid();
-  std::atexit(&MpiLibrary::AtExit);
+  on_exit(&MpiLibrary::AtExit, nullptr);
   return OkStatus();
 }
 
-void MpiLibrary::AtExit() { TheLibrary().End(); }
+// A rank that ends badly waits for nobody: the others may wait for it. One that
+// ends well may still destroy its communicators behind this.
+void MpiLibrary::AtExit(int exit_status, void*) {
+  if (exit_status != 0) return;
+  MpiLibrary& library = TheLibrary();
+  {
+    base::MutexLock lock(library.mutex);
+    library.ending_ = true;
+    if (library.num_users_ > 0) return;
+  }
+  library.End();
+}
+
+void MpiLibrary::AddUser() {
+  base::MutexLock lock(mutex);
+  ++num_users_;
+}
+
+void MpiLibrary::RemoveUser() {
+  {
+    base::MutexLock lock(mutex);
+    if (--num_users_ > 0 || !ending_) return;
+  }
+  End();
+}
 
 void MpiLibrary::End() {
   if (getpid() != process_ || !ours_) return;
@@ -255,7 +279,7 @@ Status MpiLibrary::Meet(const std::vector<int>& ranks, const std::string& group,
                         Patience& patience) {
   {
     base::MutexLock lock(mutex);
-    RETURN_IF_ERROR(Greet(ranks, kComes + group));
+    RETURN_IF_ERROR(Greet(ranks, base::Concat(kComes, group)));
   }
   const Status met = Poll(
       patience,
@@ -277,7 +301,7 @@ Status MpiLibrary::Meet(const std::vector<int>& ranks, const std::string& group,
       });
   base::MutexLock lock(mutex);
   if (!met.ok()) {
-    Greet(ranks, kGivesUp + group).ok();
+    Greet(ranks, base::Concat(kGivesUp, group)).ok();
     return met;
   }
   for (int rank : ranks) {

@@ -47,6 +47,10 @@ class MpiLibrary final {
   // Every call of MPI is made under it.
   base::Mutex mutex;
 
+  // MPI is finalised when the process ends and nobody uses it.
+  void AddUser() EXCLUDES(mutex);
+  void RemoveUser() EXCLUDES(mutex);
+
   int rank() const { return rank_; }  // in MPI's world
   int size() const { return size_; }
 
@@ -102,7 +106,7 @@ class MpiLibrary final {
   static constexpr std::chrono::microseconds kNap{50};
 
   Status Begin() EXCLUDES(mutex);
-  static void AtExit();
+  static void AtExit(int exit_status, void*);
   void End() EXCLUDES(mutex);
   // Returns when all `ranks` have come to make `group`.
   Status Meet(const std::vector<int>& ranks, const std::string& group,
@@ -120,6 +124,8 @@ class MpiLibrary final {
   MPI_Comm world_ = MPI_COMM_NULL;  // a copy for messages of our own
   bool ours_ = false;               // initialised here, so finalised here
   int process_ = 0;                 // a forked child has no MPI
+  int num_users_ GUARDED_BY(mutex) = 0;
+  bool ending_ GUARDED_BY(mutex) = false;  // the process ends, and well
   bool failed_ GUARDED_BY(mutex) = false;
   Status usable_ GUARDED_BY(mutex);
   // By rank of the world, the groups that it came to make.
