@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/fleet.h"
 
+#include <charconv>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -25,6 +28,19 @@ Environment ReadEnvironment() {
   return env;
 }
 
+// The GPU of this rank: the first that the launcher chose for it, or the one at
+// its position on the host.
+int DeviceOf(const cluster::Role& role, const Environment& env) {
+  const std::string_view chosen =
+      cluster::Find(env, "FLAGS_selected_gpus").value_or("");
+  int device = 0;
+  const auto end = chosen.data() + chosen.size();
+  if (std::from_chars(chosen.data(), end, device).ec == std::errc()) {
+    return device;
+  }
+  return role.local_rank.value_or(0);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Fleet>> Fleet::Init(InitOptions options) {
@@ -46,6 +62,7 @@ Result<std::unique_ptr<Fleet>> Fleet::Init(InitOptions options) {
   ASSIGN_OR_RETURN(world.stall_report,
                    cluster::ReadSeconds(env, "FLEET_STALL_REPORT", 60s));
   world.backend = cluster::Find(env, "FLEET_COMM").value_or("auto");
+  world.device = DeviceOf(fleet->role_, env);
   world.interrupt = options.interrupt;
   ASSIGN_OR_RETURN(cluster::JoinSettings join, cluster::ReadJoinSettings(env));
   join.options.interrupt = options.interrupt;

@@ -240,11 +240,14 @@ Status Reducer::Impl::Check(const std::vector<NamedTensor>& parameters) const {
     RETURN_IF_ERROR(ToDataType(tensor.scalar_type())
                         .status()
                         .WithContext("parameter '" + name + "'"));
-    if (!tensor.device().is_cpu() && !communicator_.on_device()) {
+    if (communicator_.size() > 1 && !tensor.device().is_cpu() &&
+        !communicator_.on_device()) {
       return InvalidArgument("parameter '", name, "' is on ",
                              tensor.device().str(), ", where the communicator ",
                              communicator_.name(), " (",
-                             communicator_.backend(), ") does not work");
+                             communicator_.backend(),
+                             ") does not work; FLEET_COMM=nccl gives one that "
+                             "does");
     }
     if (device.has_value() && *device != tensor.device()) {
       return InvalidArgument("parameter '", name, "' is on ",
