@@ -132,8 +132,11 @@ int RunGuarded(const std::function<int(const GuardedJob&)>& job) {
     close(alive[0]);
     return WaitForJob(child, signals.get());
   }
-  // Away from signals that a terminal or a kill -PGRP sends to the first.
+  // Away from signals that a terminal or a kill -PGRP sends to the first. It
+  // still writes to the terminal, also where that stops those in the
+  // background.
   setpgid(0, 0);
+  signal(SIGTTOU, SIG_IGN);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   close(alive[1]);
   const Descriptor front_gone(alive[0]);
@@ -148,6 +151,7 @@ void LeaveGuard(pid_t parent) {
   if (getppid() != parent) _exit(128 + SIGKILL);  // it died before that
   setpgid(0, 0);
   signal(SIGPIPE, SIG_DFL);
+  signal(SIGTTOU, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -2,8 +2,10 @@
 """How jobs end: well, by a failure, by a signal, by kill -9. Nothing is left."""
 
 import os
+import pty
 import re
 import signal
+import subprocess
 import time
 
 import pytest
@@ -147,6 +149,23 @@ def test_ctrl_c_reaches_python_as_keyboard_interrupt(launcher):
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     assert launcher.finish(process).returncode == 130
     assert launcher.log("workerlog.0") == "ready\nsaved\n"
+
+
+def test_ctrl_c_at_a_terminal(launcher):
+    """Also where the terminal stops those that write to it from the background."""
+    launcher.write("t.sh", "#!/bin/sh\necho up\nexec sleep 600\n")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(launcher.folder)
+        subprocess.run(["stty", "tostop"], check=True)
+        os.execve(FLEETRUN, ["fleetrun", "./t.sh"], launcher.environment())
+    screen = b""
+    while b"up\r\n" not in screen:
+        screen += os.read(terminal, 4096)
+    os.write(terminal, b"\x03")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+    os.close(terminal)
+    launcher.assert_nothing_left()
 
 
 @pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2"])
