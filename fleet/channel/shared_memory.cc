@@ -20,6 +20,8 @@
 
 #include <climits>
 
+#include "fleet/channel/handover.h"
+
 namespace fleet::channel {
 namespace {
 
@@ -323,59 +325,7 @@ struct Handover {
 };
 
 Status SendHandover(int socket, const Handover& handover, int memory) {
-  Handover copy = handover;
-  iovec piece{&copy, sizeof(copy)};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  if (memory >= 0) {
-    message.msg_control = space;
-    message.msg_controllen = sizeof(space);
-    cmsghdr* rights = CMSG_FIRSTHDR(&message);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(rights), &memory, sizeof(memory));
-  }
-  // The socket is empty, so it takes the message at once and whole.
-  if (sendmsg(socket, &message, MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(sizeof(copy))) {
-    return ErrnoStatus(errno, "hand over shared memory");
-  }
-  return OkStatus();
-}
-
-struct Received {
-  Handover handover;
-  Fd memory;
-};
-
-Result<Received> ReceiveHandover(int socket, Deadline deadline) {
-  if (!WaitFor(socket, POLLIN, deadline)) {
-    return DeadlineExceeded("no shared memory was handed over");
-  }
-  Received received;
-  iovec piece{&received.handover, sizeof(received.handover)};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof(space);
-  const ssize_t count = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  for (cmsghdr* at = count < 0 ? nullptr : CMSG_FIRSTHDR(&message);
-       at != nullptr; at = CMSG_NXTHDR(&message, at)) {
-    if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
-    int fd;
-    std::memcpy(&fd, CMSG_DATA(at), sizeof(fd));
-    received.memory = Fd(fd);
-  }
-  if (count < 0) return ErrnoStatus(errno, "take shared memory");
-  if (count != static_cast<ssize_t>(sizeof(received.handover))) {
-    return Unavailable("the peer left while it handed over shared memory");
-  }
-  return received;
+  return SendDescriptor(socket, std::as_bytes(std::span(&handover, 1)), memory);
 }
 
 // Sealed, so that no process can shorten it under the other's feet.
@@ -426,8 +376,13 @@ Result<std::unique_ptr<ByteStream>> OfferSharedMemory(
 
 Result<std::unique_ptr<ByteStream>> TakeSharedMemory(Fd life,
                                                      Deadline deadline) {
-  ASSIGN_OR_RETURN(Received received, ReceiveHandover(life.get(), deadline));
-  Handover& handover = received.handover;
+  if (!WaitFor(life.get(), POLLIN, deadline)) {
+    return DeadlineExceeded("no shared memory was handed over");
+  }
+  Handover handover;
+  ASSIGN_OR_RETURN(Fd memory,
+                   ReceiveDescriptor(life.get(), std::as_writable_bytes(
+                                                     std::span(&handover, 1))));
   if (handover.ring_byte_size == 0) {
     handover.reason[sizeof(handover.reason) - 1] = '\0';
     return FailedPrecondition("the peer has no memory to share: ",
@@ -435,18 +390,17 @@ Result<std::unique_ptr<ByteStream>> TakeSharedMemory(Fd life,
   }
   const size_t ring_byte_size = handover.ring_byte_size;
   if (!std::has_single_bit(ring_byte_size) || ring_byte_size < kPage ||
-      ring_byte_size > kMaxRing || !received.memory.valid()) {
+      ring_byte_size > kMaxRing || !memory.valid()) {
     return DataLoss("what was handed over is no shared memory");
   }
   const size_t byte_size = SegmentByteSize(ring_byte_size);
-  const int seals = fcntl(received.memory.get(), F_GET_SEALS);
+  const int seals = fcntl(memory.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals ||
-      lseek(received.memory.get(), 0, SEEK_END) !=
-          static_cast<off_t>(byte_size)) {
+      lseek(memory.get(), 0, SEEK_END) != static_cast<off_t>(byte_size)) {
     return DataLoss("the shared memory that was handed over is not of ",
                     byte_size, " bytes, sealed");
   }
-  ASSIGN_OR_RETURN(Mapping mapping, Mapping::Of(received.memory, byte_size));
+  ASSIGN_OR_RETURN(Mapping mapping, Mapping::Of(memory, byte_size));
   const bool spin = handover.spin != 0;
   return std::make_unique<SharedMemoryStream>(std::move(life),
                                               std::move(mapping), 1, spin);

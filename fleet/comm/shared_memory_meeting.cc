@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "fleet/base/log.h"
+#include "fleet/channel/handover.h"
 #include "fleet/comm/types.h"
 
 namespace fleet::comm {
@@ -227,30 +228,6 @@ Result<Fd> Introduce(const Meeting& meeting,
   return fd;
 }
 
-Status Send(int socket, const Handover& handover, int memory) {
-  Handover copy = handover;
-  iovec piece{&copy, sizeof(copy)};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  if (memory >= 0) {
-    message.msg_control = space;
-    message.msg_controllen = sizeof(space);
-    cmsghdr* rights = CMSG_FIRSTHDR(&message);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(rights), &memory, sizeof(memory));
-  }
-  // Handovers are few and far between: the socket takes one at once and whole.
-  if (sendmsg(socket, &message, MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(sizeof(copy))) {
-    return ErrnoStatus(errno, "hand over memory");
-  }
-  return OkStatus();
-}
-
 }  // namespace
 
 Result<std::unique_ptr<MemoryExchange>> MemoryExchange::Connect(
@@ -280,8 +257,9 @@ Status MemoryExchange::Give(const Result<Fd>& memory) {
   }
   Status outcome = memory.status();
   for (const Peer& peer : peers_) {
-    const Status sent =
-        Send(peer.fd.get(), handover, memory.ok() ? memory->get() : -1);
+    const Status sent = channel::SendDescriptor(
+        peer.fd.get(), std::as_bytes(std::span(&handover, 1)),
+        memory.ok() ? memory->get() : -1);
     // The lack of memory is the news, not that a peer left as well.
     if (outcome.ok() && !sent.ok()) {
       outcome = Unavailable("rank ", peer.rank, ": ", sent.message());
@@ -299,30 +277,14 @@ Result<Fd> MemoryExchange::Take(const base::InterruptCheck& interrupt,
         return DeadlineExceeded("rank 0 handed over no memory");
       }));
   Handover handover;
-  iovec piece{&handover, sizeof(handover)};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof(space);
-  const ssize_t count = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  Fd memory;
-  for (cmsghdr* at = count < 0 ? nullptr : CMSG_FIRSTHDR(&message);
-       at != nullptr; at = CMSG_NXTHDR(&message, at)) {
-    if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
-    int fd;
-    std::memcpy(&fd, CMSG_DATA(at), sizeof(fd));
-    memory = Fd(fd);
-  }
-  if (count != static_cast<ssize_t>(sizeof(handover))) {
-    return Unavailable("rank 0 is gone");
-  }
+  Result<Fd> memory = channel::ReceiveDescriptor(
+      socket, std::as_writable_bytes(std::span(&handover, 1)));
+  if (!memory.ok()) return Unavailable("rank 0 is gone");
   if (handover.code != 0) {
     handover.reason[sizeof(handover.reason) - 1] = '\0';
     return Status(static_cast<StatusCode>(handover.code), handover.reason);
   }
-  if (!memory.valid()) return Unavailable("no descriptor left for memory");
+  if (!memory->valid()) return Unavailable("no descriptor left for memory");
   return memory;
 }
 
