@@ -80,8 +80,8 @@ class Channels final : public Communicator {
     return Run(call, deadline, [](Exchange& x) { return comm::Barrier(x); });
   }
   Status DoSend(ConstSpan data, int to, Deadline) override {
-    links_->to(to).PostLetter(data);
-    return OkStatus();
+    const Status posted = links_->to(to).PostLetter(data);
+    return posted.WithContext(base::Concat("send to rank ", to));
   }
   Status DoRecv(Span data, int from, Deadline deadline) override {
     return Run({}, deadline,

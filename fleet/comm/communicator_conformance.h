@@ -409,7 +409,7 @@ class CommunicatorConformance
     if (type == DataType::kFloat32 ||
         (op == ReduceOp::kSum &&
          (type == DataType::kInt8 || type == DataType::kBFloat16))) {
-      counts.push_back(100'003);
+      counts.push_back(40'009);
     }
     return counts;
   }
@@ -789,6 +789,59 @@ TEST_P(CommunicatorConformance, RanksGetTheSameBitsOfAnyFloats) {
       }
     });
   }
+}
+
+TEST_P(CommunicatorConformance, LargeDataTravelsInPieces) {
+  // Several pieces of every block that a backend cuts.
+  constexpr size_t kCount = 700'001;
+  auto span = [](std::vector<int32_t>& numbers) {
+    return Span{reinterpret_cast<std::byte*>(numbers.data()), numbers.size(),
+                DataType::kInt32, nullptr};
+  };
+  auto value = [](int rank, size_t i) {
+    return static_cast<int32_t>(i % 1000) + 1000 * rank;
+  };
+  OnRanks([&](Communicator& comm) {
+    const int size = comm.size();
+    const auto filled = [&](size_t count) {
+      std::vector<int32_t> numbers(count);
+      for (size_t i = 0; i < count; ++i) numbers[i] = value(comm.rank(), i);
+      return numbers;
+    };
+    const auto sum = [&](size_t i) {
+      return size * static_cast<int32_t>(i % 1000) + 500 * size * (size - 1);
+    };
+    std::vector<int32_t> data = filled(kCount);
+    ASSERT_OK(comm.AllReduce(span(data), ReduceOp::kSum, Patient()));
+    for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(data[i], sum(i)) << i;
+
+    data = filled(kCount);
+    ASSERT_OK(comm.Reduce(span(data), ReduceOp::kSum, size - 1, Patient()));
+    for (size_t i = 0; i < kCount; ++i) {
+      ASSERT_EQ(data[i],
+                comm.rank() == size - 1 ? sum(i) : value(comm.rank(), i));
+    }
+
+    data = filled(kCount);
+    ASSERT_OK(comm.Broadcast(span(data), size - 1, Patient()));
+    for (size_t i = 0; i < kCount; ++i) {
+      ASSERT_EQ(data[i], value(size - 1, i));
+    }
+
+    data = filled(kCount);
+    std::vector<int32_t> all(kCount * size);
+    ASSERT_OK(comm.AllGather(span(data), span(all), Patient()));
+    for (size_t i = 0; i < all.size(); ++i) {
+      ASSERT_EQ(all[i], value(static_cast<int>(i / kCount), i % kCount));
+    }
+
+    all = filled(kCount * size);
+    ASSERT_OK(
+        comm.ReduceScatter(span(all), span(data), ReduceOp::kSum, Patient()));
+    for (size_t i = 0; i < kCount; ++i) {
+      ASSERT_EQ(data[i], sum(i + kCount * comm.rank()));
+    }
+  });
 }
 
 TEST_P(CommunicatorConformance, ManyCallsFollowEachOther) {

@@ -299,8 +299,8 @@ class Hosts final : public Communicator {
   }
 
   Status DoSend(ConstSpan data, int to, Deadline) override {
-    links_->to(to).PostLetter(data);
-    return OkStatus();
+    const Status posted = links_->to(to).PostLetter(data);
+    return posted.WithContext(base::Concat("send to rank ", to));
   }
 
   Status DoRecv(Span data, int from, Deadline deadline) override {

@@ -47,7 +47,10 @@ CommunicatorKind Pairs() {
   return HostsKind("pairs", [](int rank) { return rank / 2; });
 }
 CommunicatorKind Mixed() {
-  return HostsKind("mixed", [](int rank) { return rank == 3 ? 1 : rank; });
+  CommunicatorKind kind =
+      HostsKind("mixed", [](int rank) { return rank == 3 ? 1 : rank; });
+  kind.group_sizes = {4};
+  return kind;
 }
 
 INSTANTIATE_TEST_SUITE_P(Pairs, CommunicatorConformance,

@@ -89,11 +89,13 @@ uint64_t Link::Post(const LinkHeader& header, std::vector<std::byte> data) {
   return PostItem(std::move(item));
 }
 
-void Link::PostLetter(ConstSpan data) {
+Status Link::PostLetter(ConstSpan data) {
   const LinkHeader header{.kind = LinkHeader::Kind::kLetter,
                           .call = {.type = data.type, .count = data.count},
                           .byte_size = data.byte_size()};
   Post(header, std::vector<std::byte>(data.data, data.data + data.byte_size()));
+  base::MutexLock lock(mutex_);
+  return failure_;
 }
 
 uint64_t Link::PostItem(Outgoing item) {

@@ -67,8 +67,8 @@ class Link final {
   uint64_t Post(const LinkHeader& header, std::vector<std::byte> data);
 
   // A letter, of which the link keeps a copy: so ranks that send to each other
-  // never wait for each other.
-  void PostLetter(ConstSpan data);
+  // never wait for each other. The channel's failure, if it is known by now.
+  Status PostLetter(ConstSpan data);
 
   // Waits until `post` and all before it are on their way. DeadlineExceeded
   // when that takes longer; the channel's failure.
