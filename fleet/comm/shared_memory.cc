@@ -184,15 +184,13 @@ class SharedMemory final : public Communicator {
   Status DoAllToAll(const Call& call, ConstSpan from, Span to,
                     Deadline deadline) override;
   Status DoBarrier(const Call& call, Deadline deadline) override {
+    RETURN_IF_ERROR(CheckOthers());
     Post(call);
     return WaitRound(round_, call, deadline);
   }
   Status DoSend(ConstSpan data, int to, Deadline deadline) override;
   Status DoRecv(Span data, int from, Deadline deadline) override;
-  void DoAbort() override {
-    control_.Fail(status());
-    control_.WakeSelf();
-  }
+  void DoAbort() override { control_.Fail(status()); }
 
  private:
   std::byte* Stage(int rank, uint64_t round) const {
@@ -219,7 +217,7 @@ class SharedMemory final : public Communicator {
     line.what = Pack(call);
     line.count = call.count;
     line.round.store(round_, std::memory_order_release);
-    control_.WakeAll();
+    control_.WakeWaiters();
   }
 
   // Until all ranks have posted `round`, in the same call.
@@ -230,7 +228,7 @@ class SharedMemory final : public Communicator {
       const Line& line = control_.line(i, round);
       if (!Quickly([&] { return Posted(line, round); })) {
         RETURN_IF_ERROR(WaitLong(
-            deadline, [&] { return Posted(line, round); },
+            i, deadline, [&] { return Posted(line, round); },
             [&] { return Missing(round); }, [&] { return ToString(call); }));
       }
       if (line.what != what || line.count != call.count) {
@@ -268,17 +266,23 @@ class SharedMemory final : public Communicator {
     return false;
   }
 
-  // `missing` are the ranks that are waited for, `what` is the call.
+  // Until `whom` has made ready() true. `missing` are all ranks whose absence
+  // keeps the call from its end, `what` is the call.
   template <typename Ready, typename MissingRanks, typename What>
-  [[gnu::noinline]] Status WaitLong(Deadline deadline, Ready ready,
+  [[gnu::noinline]] Status WaitLong(int whom, Deadline deadline, Ready ready,
                                     MissingRanks missing, What what);
+  // The failure of another rank. That rank has told the job; this one only
+  // ends.
+  Status CheckOthers() {
+    if (!control_.failed()) [[likely]]
+      return OkStatus();
+    Abort(control_.failure());
+    return status();
+  }
   // What ends a wait that is no WaitLong.
   Status Look() {
     if (broken()) return status();
-    if (control_.failed()) {
-      Abort(control_.failure());
-      return status();
-    }
+    RETURN_IF_ERROR(CheckOthers());
     return options().interrupt ? options().interrupt() : OkStatus();
   }
   // Unavailable when one of `ranks` has left or died.
@@ -291,6 +295,7 @@ class SharedMemory final : public Communicator {
   template <typename In, typename Out>
   Status InPieces(const Call& call, size_t byte_size, size_t piece,
                   Deadline deadline, In in, Out out) {
+    RETURN_IF_ERROR(CheckOthers());
     const size_t pieces = std::max<size_t>(1, (byte_size + piece - 1) / piece);
     for (size_t i = 0; i < pieces; ++i) {
       const size_t begin = i * piece;
@@ -390,7 +395,7 @@ class SharedMemory final : public Communicator {
 };
 
 template <typename Ready, typename MissingRanks, typename What>
-Status SharedMemory::WaitLong(Deadline deadline, Ready ready,
+Status SharedMemory::WaitLong(int whom, Deadline deadline, Ready ready,
                               MissingRanks missing, What what) {
   Patience patience(options(), deadline);
   auto waits_for = [&] {
@@ -409,17 +414,16 @@ Status SharedMemory::WaitLong(Deadline deadline, Ready ready,
   }
   Deadline look = patience.slice();
   while (true) {
-    control_.Sleep(Earlier(look, Deadline::After(kSlice)), over);
+    const Deadline slice = Earlier(look, Deadline::After(kSlice));
+    control_.Sleep(whom, slice, over);
     if (ready()) return OkStatus();
     if (broken()) return status();
-    if (control_.failed()) {
-      // The rank that failed has told the job; this one only ends.
-      Abort(control_.failure());
-      return status();
+    RETURN_IF_ERROR(CheckOthers());
+    if (control_.left(whom) || slice.expired()) {
+      const Status alive = CheckAlive(missing(), what());
+      if (ready()) return OkStatus();
+      RETURN_IF_ERROR(alive);
     }
-    const Status alive = CheckAlive(missing(), what());
-    if (ready()) return OkStatus();
-    RETURN_IF_ERROR(alive);
     if (!look.expired()) continue;
     RETURN_IF_ERROR(patience.Look(waits_for));
     look = patience.slice();
@@ -448,6 +452,7 @@ Status SharedMemory::CheckAlive(std::vector<int> ranks,
 
 Status SharedMemory::DoAllReduce(const Call& call, Span data,
                                  Deadline deadline) {
+  RETURN_IF_ERROR(CheckOthers());
   const size_t byte_size = data.byte_size();
   if (byte_size <= kInlineByteSize) {
     return AllReduceInline(call, data, deadline);
@@ -708,8 +713,7 @@ Status SharedMemory::DoAllToAll(const Call& call, ConstSpan from, Span to,
 
 Result<Buffer> SharedMemory::DoAllocate(const Call& call, size_t byte_size,
                                         Deadline deadline) {
-  Post(call);
-  RETURN_IF_ERROR(WaitRound(round_, call, deadline));
+  RETURN_IF_ERROR(DoBarrier(call, deadline));
   // What no rank uses any more can go: no rank will name it again.
   std::erase_if(regions_, [&](const Region& region) {
     return region.released().load() == static_cast<uint32_t>(size());
@@ -757,6 +761,7 @@ Result<Region> SharedMemory::MakeRegion(size_t byte_size, Deadline deadline) {
 }
 
 Status SharedMemory::DoSend(ConstSpan data, int to, Deadline deadline) {
+  RETURN_IF_ERROR(CheckOthers());
   if (control_.left(to)) {
     return Unavailable(Describe("send", data), " to rank ", to, ", which left");
   }
@@ -772,6 +777,7 @@ Status SharedMemory::DoSend(ConstSpan data, int to, Deadline deadline) {
 }
 
 Status SharedMemory::DoRecv(Span data, int from, Deadline deadline) {
+  RETURN_IF_ERROR(CheckOthers());
   Letter letter{};
   RETURN_IF_ERROR(ReadRing(std::as_writable_bytes(std::span(&letter, 1)), from,
                            data, deadline));
@@ -795,7 +801,7 @@ Status SharedMemory::WriteRing(std::span<const std::byte> bytes, int to,
     };
     if (!Quickly([&] { return room() != 0; })) {
       RETURN_IF_ERROR(WaitLong(
-          deadline, [&] { return room() != 0; },
+          to, deadline, [&] { return room() != 0; },
           [&] { return std::vector<int>{to}; },
           [&] {
             return base::Concat(Describe("send", data), " to rank ", to);
@@ -807,7 +813,7 @@ Status SharedMemory::WriteRing(std::span<const std::byte> bytes, int to,
                                kRingByteSize - at, kRingByteSize / 4});
     std::memcpy(place + at, bytes.data(), n);
     ring.written.store(written + n, std::memory_order_release);
-    control_.Wake(to);
+    control_.WakeWaiter(to);
     bytes = bytes.subspan(n);
   }
   return OkStatus();
@@ -824,7 +830,7 @@ Status SharedMemory::ReadRing(std::span<std::byte> bytes, int from,
     };
     if (!Quickly([&] { return there() != 0; })) {
       RETURN_IF_ERROR(WaitLong(
-          deadline, [&] { return there() != 0; },
+          from, deadline, [&] { return there() != 0; },
           [&] { return std::vector<int>{from}; },
           [&] {
             return base::Concat(Describe("recv", data), " from rank ", from);
@@ -835,7 +841,7 @@ Status SharedMemory::ReadRing(std::span<std::byte> bytes, int from,
                                kRingByteSize - at, kRingByteSize / 4});
     std::memcpy(bytes.data(), place + at, n);
     ring.read.store(read + n, std::memory_order_release);
-    control_.Wake(from);
+    control_.WakeWaiter(from);
     bytes = bytes.subspan(n);
   }
   return OkStatus();

@@ -87,8 +87,12 @@ void Control::FullFence() {
 
 void Control::WakeSleepers() {
   for (int i = 0; i < size_; ++i) {
-    if (i != rank_ && states_[i].sleeping.load() != 0) RingBell(i);
+    if (WaitsForMe(i)) RingBell(i);
   }
+}
+
+void Control::WakeAll() {
+  for (int i = 0; i < size_; ++i) RingBell(i);
 }
 
 void Control::RingBell(int rank) {
@@ -96,9 +100,9 @@ void Control::RingBell(int rank) {
   (void)Futex(states_[rank].event, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
-uint32_t Control::BeginSleep() {
+uint32_t Control::BeginSleep(int whom) {
   const uint32_t seen = states_[rank_].event.load();
-  states_[rank_].sleeping.store(1);
+  states_[rank_].waits_for.store(whom + 1);
   hub_->sleepers.fetch_add(1);
   FullFence();
   if (membarrier_) (void)Membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
@@ -117,7 +121,7 @@ void Control::FutexWait(uint32_t seen, base::Deadline deadline) {
 
 void Control::EndSleep() {
   hub_->sleepers.fetch_sub(1);
-  states_[rank_].sleeping.store(0);
+  states_[rank_].waits_for.store(0);
 }
 
 void Control::Leave() {

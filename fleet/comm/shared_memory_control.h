@@ -10,7 +10,8 @@
 // memory. Before a rank writes for round r, it has waited for round r - 2; who
 // posted round r - 2 has finished reading those of round r - 4. So no slot is
 // overwritten while somebody reads it, a rank may be one round ahead of its
-// reading, and no second barrier is needed.
+// reading, and no second barrier is needed. All collectives keep to it at their
+// end, whatever they do inside: the next call may be of another kind.
 
 #ifndef FLEET_COMM_SHARED_MEMORY_CONTROL_H_
 #define FLEET_COMM_SHARED_MEMORY_CONTROL_H_
@@ -75,24 +76,22 @@ class Control final {
   void Settle(int processes_on_host);
   bool spin() const { return spin_; }
 
-  // Wakes those who sleep, after something was written that they may wait for.
-  void WakeAll() {
+  // Wakes those who wait for this rank, after it wrote something.
+  void WakeWaiters() {
     Fence();
     if (hub_->sleepers.load(std::memory_order_relaxed) != 0) WakeSleepers();
   }
-  void Wake(int rank) {
+  // The same, where only `rank` can wait for it.
+  void WakeWaiter(int rank) {
     Fence();
-    if (states_[rank].sleeping.load(std::memory_order_relaxed) != 0) {
-      RingBell(rank);
-    }
+    if (WaitsForMe(rank)) RingBell(rank);
   }
-  // Ends the sleep of this rank, from any thread of it.
-  void WakeSelf() { RingBell(rank_); }
 
-  // Sleeps until woken or `deadline`, unless over(). May return for no reason.
+  // Sleeps until `whom` wrote something, somebody left or failed, or until
+  // `deadline`, unless over(). May return for no reason.
   template <typename Over>
-  void Sleep(base::Deadline deadline, Over over) {
-    const uint32_t seen = BeginSleep();
+  void Sleep(int whom, base::Deadline deadline, Over over) {
+    const uint32_t seen = BeginSleep(whom);
     if (!over()) FutexWait(seen, deadline);
     EndSleep();
   }
@@ -124,8 +123,8 @@ class Control final {
     std::atomic<uint32_t> sleepers;
   };
   struct alignas(kLineSpacing) State {
-    std::atomic<uint32_t> sleeping;
-    std::atomic<uint32_t> event;  // changed to wake the rank
+    std::atomic<int32_t> waits_for;  // 1 + the rank, while it sleeps
+    std::atomic<uint32_t> event;     // changed to wake the rank
     std::atomic<uint32_t> left;
     // Set by Introduce.
     uint32_t can_membarrier;
@@ -143,9 +142,13 @@ class Control final {
     }
   }
   void FullFence();
+  bool WaitsForMe(int rank) const {
+    return states_[rank].waits_for.load(std::memory_order_relaxed) == rank_ + 1;
+  }
   void WakeSleepers();
+  void WakeAll();
   void RingBell(int rank);
-  uint32_t BeginSleep();
+  uint32_t BeginSleep(int whom);
   void FutexWait(uint32_t seen, base::Deadline deadline);
   void EndSleep();
 

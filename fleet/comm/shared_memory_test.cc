@@ -160,6 +160,51 @@ TEST(SharedMemory, ReducesWhereRanksHaveTheirDataInDifferentPlaces) {
   }
 }
 
+// No call writes where a slow rank still reads for the one before.
+TEST(SharedMemory, CallsOfAllKindsFollowEachOther) {
+  for (int size : {2, 3, 4}) {
+    OnRanks(size, [](Communicator& comm) {
+      const auto n = static_cast<float>(comm.size());
+      const auto me = static_cast<float>(comm.rank());
+      uint32_t random = 1;  // the same on all ranks
+      for (int i = 0; i < 300; ++i) {
+        random = random * 1664525 + 1013904223;
+        const size_t count = size_t{1} << (random >> 24) % 19;
+        const int root = static_cast<int>(random >> 16) % comm.size();
+        std::vector<float> values(count, me + 1);
+        switch ((random >> 8) % 4) {
+          case 0:
+            ASSERT_OK(
+                comm.AllReduce(Floats(values), ReduceOp::kSum, Patient()));
+            ASSERT_EQ(values, std::vector<float>(count, n * (n + 1) / 2)) << i;
+            break;
+          case 1:
+            ASSERT_OK(
+                comm.Reduce(Floats(values), ReduceOp::kMax, root, Patient()));
+            ASSERT_EQ(values, std::vector<float>(
+                                  count, comm.rank() == root ? n : me + 1))
+                << i;
+            break;
+          case 2:
+            ASSERT_OK(comm.Broadcast(Floats(values), root, Patient()));
+            ASSERT_EQ(values,
+                      std::vector<float>(count, static_cast<float>(root + 1)))
+                << i;
+            break;
+          case 3: {
+            std::vector<float> all(count * comm.size());
+            ASSERT_OK(comm.AllGather(Floats(values), Floats(all), Patient()));
+            for (size_t k = 0; k < all.size(); ++k) {
+              ASSERT_EQ(all[k], static_cast<float>(k / count + 1)) << i;
+            }
+            break;
+          }
+        }
+      }
+    });
+  }
+}
+
 TEST(SharedMemory, IsBitEqualOnAllRanks) {
   constexpr int kSize = 3;
   for (size_t count : kCounts) {
