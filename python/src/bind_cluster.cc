@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unistd.h>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -26,18 +25,6 @@ namespace nb = nanobind;
 using cluster::Endpoint;
 using cluster::Role;
 using cluster::RoleKind;
-
-// The process's own, as os.environ and its changes leave it.
-cluster::Environment CurrentEnvironment() {
-  cluster::Environment env;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string_view text = *entry;
-    const size_t equals = text.find('=');
-    if (equals == text.npos) continue;
-    env.emplace(text.substr(0, equals), text.substr(equals + 1));
-  }
-  return env;
-}
 
 std::vector<std::string> Texts(const std::vector<Endpoint>& endpoints) {
   std::vector<std::string> texts;
@@ -97,7 +84,7 @@ void BindCluster(nb::module_& m) {
       "role_from_environment",
       [](bool is_collective) {
         return ValueOrThrow(
-            cluster::RoleFromEnvironment(CurrentEnvironment(), is_collective));
+            cluster::RoleFromEnvironment(cluster::ReadEnvironment(), is_collective));
       },
       nb::arg("is_collective"),
       "The role that the launcher's variables give this process.");

@@ -11,7 +11,9 @@ void BindPyLayer(nanobind::module_& m);
 void BindOptim(nanobind::module_& m);
 void BindData(nanobind::module_& m);
 void BindCluster(nanobind::module_& m);
+void BindJob(nanobind::module_& m);
 void BindDistributed(nanobind::module_& m);
+void BindDataParallel(nanobind::module_& m);
 }  // namespace fleet::python
 
 NB_MODULE(_core, m) {
@@ -25,5 +27,7 @@ NB_MODULE(_core, m) {
   fleet::python::BindOptim(m);
   fleet::python::BindData(m);
   fleet::python::BindCluster(m);
+  fleet::python::BindJob(m);
   fleet::python::BindDistributed(m);
+  fleet::python::BindDataParallel(m);
 }

@@ -11,7 +11,8 @@
 namespace fleet::python {
 
 // The only place where a Status becomes a Python exception. Does nothing on
-// success. The GIL must be held.
+// success. The GIL must be held. An error that is set already, because the
+// handler of a signal raised while the call waited, goes before the status.
 //
 //   a failed system call   OSError with its errno: FileNotFoundError, ...
 //   a lack of memory       MemoryError

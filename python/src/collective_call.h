@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// How a collective is called from Python: without the GIL, now or behind a
+// Task.
+
+#ifndef FLEET_PYTHON_SRC_COLLECTIVE_CALL_H_
+#define FLEET_PYTHON_SRC_COLLECTIVE_CALL_H_
+
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+#include <nanobind/nanobind.h>
+
+#include "fleet/base/deadline.h"
+#include "fleet/base/future.h"
+#include "fleet/base/interrupt.h"
+#include "fleet/comm/communicator.h"
+#include "fleet/ops/aten_error.h"
+
+#include "job.h"
+#include "status.h"
+
+namespace fleet::python {
+
+// What a call without waiting returns. For one thread.
+class Task final {
+ public:
+  Task(base::Future<> future, base::InterruptCheck interrupt)
+      : future_(std::move(future)), interrupt_(std::move(interrupt)) {}
+
+  // Whether it is done, after at most so many seconds. Throws its failure.
+  bool Wait(std::optional<double> seconds) {
+    Status ready;
+    if (!done_) {
+      // Without a limit here, the call has a deadline of its own.
+      base::Deadline deadline = base::Deadline::Infinite();
+      if (seconds) {
+        deadline = base::Deadline::After(
+            std::chrono::duration_cast<std::chrono::nanoseconds>(
+                std::chrono::duration<double>(*seconds)));
+      }
+      nanobind::gil_scoped_release release;
+      ready = future_.WaitReady(deadline, interrupt_);
+      if (ready.ok()) {
+        outcome_ = future_.Wait(deadline);
+        done_ = true;
+      }
+    }
+    if (ready.code() == StatusCode::kDeadlineExceeded) return false;
+    ThrowIfError(ready);
+    ThrowIfError(outcome_);
+    return true;
+  }
+
+  bool IsCompleted() const { return done_ || future_.ready(); }
+
+ private:
+  base::Future<> future_;
+  base::InterruptCheck interrupt_;
+  bool done_ = false;
+  Status outcome_;  // once done
+};
+
+// Runs `call(communicator, deadline)` without the GIL: now, which throws its
+// failure and returns None, or behind the Task that is returned. On a rank that
+// is not in the group it does nothing.
+template <typename Call>
+nanobind::object Run(Group& group, bool sync, Call call) {
+  if (group.communicator == nullptr) return nanobind::none();
+  const Job& job = *group.job;
+  if (!sync) {
+    auto later = [call = std::move(call),
+                  &job](comm::Communicator& communicator) {
+      try {
+        at::NoGradGuard guard;
+        return call(communicator, job.deadline());
+      } catch (const c10::Error& error) {
+        return ops::FromException(error);
+      }
+    };
+    nanobind::gil_scoped_release release;
+    base::Future<> done = group.communicator->Start(std::move(later));
+    nanobind::gil_scoped_acquire acquire;
+    return nanobind::cast(Task(std::move(done), job.interrupt()));
+  }
+  Status status;
+  {
+    nanobind::gil_scoped_release release;
+    std::lock_guard lock(group.one_call);
+    status = call(*group.communicator, job.deadline());
+  }
+  ThrowIfError(status);
+  return nanobind::none();
+}
+
+}  // namespace fleet::python
+
+#endif  // FLEET_PYTHON_SRC_COLLECTIVE_CALL_H_
