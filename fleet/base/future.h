@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "fleet/base/deadline.h"
+#include "fleet/base/interrupt.h"
 #include "fleet/base/mutex.h"
 #include "fleet/base/status.h"
 
@@ -44,13 +45,20 @@ class FutureState final {
     return true;
   }
 
-  Outcome<T> Wait(Deadline deadline) EXCLUDES(mutex_) {
+  // Ok once there is an outcome, which stays.
+  Status WaitReady(Deadline deadline) EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     while (!done_) {
       if (!changed_.WaitUntil(mutex_, deadline) && !done_) {
         return DeadlineExceeded("future: no outcome in time");
       }
     }
+    return OkStatus();
+  }
+
+  Outcome<T> Wait(Deadline deadline) EXCLUDES(mutex_) {
+    RETURN_IF_ERROR(WaitReady(deadline));
+    MutexLock lock(mutex_);
     if (!outcome_.has_value()) {
       return FailedPrecondition("future: its outcome was already taken");
     }
@@ -84,6 +92,15 @@ class [[nodiscard]] Future final {
   // the promise was dropped without an outcome. FailedPrecondition when the
   // outcome was taken before.
   Outcome<T> Wait(Deadline deadline) { return state_->Wait(deadline); }
+
+  // Ok as soon as Wait would return at once; takes nothing. What `check` says
+  // when it is not ok, DeadlineExceeded when `deadline` passes first: neither
+  // can be taken for an outcome, which may itself be DeadlineExceeded.
+  Status WaitReady(Deadline deadline, const InterruptCheck& check = {}) {
+    return WaitInterruptibly(deadline, check, [this](Deadline slice) {
+      return state_->WaitReady(slice);
+    });
+  }
 
   // Whether Wait would return at once.
   bool ready() const { return state_->done(); }

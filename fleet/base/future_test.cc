@@ -47,6 +47,45 @@ TEST(Future, WaitsAgainAfterADeadline) {
               HasCode(StatusCode::kFailedPrecondition));
 }
 
+TEST(Future, WaitReadyTakesNothing) {
+  Promise<int> promise;
+  Future<int> future = promise.future();
+  EXPECT_THAT(future.WaitReady(Deadline::After(1ms)),
+              HasCode(StatusCode::kDeadlineExceeded));
+  std::thread other([&] { promise.Set(7); });
+  EXPECT_OK(future.WaitReady(Deadline::Infinite()));
+  EXPECT_OK(future.WaitReady(Deadline::Infinite()));
+  EXPECT_EQ(future.Wait(Deadline::After(0s)).value(), 7);
+  other.join();
+}
+
+TEST(Future, WaitReadyStopsWhenTheCheckSaysSo) {
+  Promise<> never;
+  Future<> future = never.future();
+  int asked = 0;
+  const InterruptCheck check = [&]() -> Status {
+    return ++asked < 3 ? OkStatus() : Unavailable("interrupted");
+  };
+  EXPECT_THAT(future.WaitReady(Deadline::Infinite(), check),
+              StatusIs(StatusCode::kUnavailable, "interrupted"));
+  EXPECT_EQ(asked, 3);
+  EXPECT_FALSE(future.ready());
+}
+
+// What a collective says of a late rank looks like a wait that was too short.
+TEST(Future, AnOutcomeMayBeThatSomebodyElseWasLate) {
+  const Status late = DeadlineExceeded("no sign of rank 1");
+  Promise<> promise;
+  Future<> future = promise.future();
+  int asked = 0;
+  const InterruptCheck check = [&]() -> Status {
+    if (++asked == 2) promise.Set(late);
+    return OkStatus();
+  };
+  EXPECT_OK(future.WaitReady(Deadline::Infinite(), check));
+  EXPECT_EQ(future.Wait(Deadline::Infinite()), late);
+}
+
 TEST(Future, FirstOutcomeCounts) {
   Promise<int> promise;
   Future<int> future = promise.future();

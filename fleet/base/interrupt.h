@@ -6,8 +6,10 @@
 //
 //   InterruptCheck check = [] { ... take the GIL, ask Python ... };
 //   return WaitInterruptibly(deadline, check, [&](Deadline slice) {
-//     return future.Wait(slice);
+//     return queue.Pop(slice);
 //   });
+//
+// For a future, see Future::WaitReady.
 
 #ifndef FLEET_BASE_INTERRUPT_H_
 #define FLEET_BASE_INTERRUPT_H_
@@ -34,6 +36,8 @@ inline constexpr std::chrono::milliseconds kInterruptInterval{100};
 // deadlines until it returns something other than DeadlineExceeded, or until
 // `deadline` passes, or until `check` is not ok. `check` is asked before the
 // first wait and after every slice. An empty `check` never stops.
+// DeadlineExceeded from `wait` must mean that the slice has passed and nothing
+// else.
 template <typename Wait>
 std::invoke_result_t<Wait&, Deadline> WaitInterruptibly(
     Deadline deadline, const InterruptCheck& check, Wait wait) {

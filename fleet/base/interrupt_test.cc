@@ -7,7 +7,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "fleet/base/future.h"
 #include "fleet/base/queue.h"
 #include "fleet/base/status_matchers.h"
 
@@ -17,15 +16,14 @@ namespace {
 using namespace std::chrono_literals;
 
 TEST(WaitInterruptibly, StopsWhenTheCheckSaysSo) {
-  Promise<int> never;
-  Future<int> future = never.future();
+  BoundedQueue<int> queue(1);
   int asked = 0;
   const InterruptCheck check = [&]() -> Status {
     if (++asked < 3) return OkStatus();
     return Unavailable("interrupted");
   };
   EXPECT_THAT(WaitInterruptibly(Deadline::Infinite(), check,
-                                [&](Deadline d) { return future.Wait(d); }),
+                                [&](Deadline d) { return queue.Pop(d); }),
               StatusIs(StatusCode::kUnavailable, "interrupted"));
   EXPECT_EQ(asked, 3);
 }

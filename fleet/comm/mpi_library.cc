@@ -93,15 +93,13 @@ Result<MpiLibrary*> MpiLibrary::Get(const CommunicatorOptions& options,
       promise.Set(library.Begin());
     }).detach();
   }
-  const Status status = base::WaitInterruptibly(
-      deadline, options.interrupt,
-      [&](Deadline slice) { return beginning->Wait(slice); });
-  if (!beginning->ready()) {
-    if (status.code() != StatusCode::kDeadlineExceeded) return status;
+  const Status ready = beginning->WaitReady(deadline, options.interrupt);
+  if (ready.code() == StatusCode::kDeadlineExceeded) {
     return DeadlineExceeded("MPI_Init: not all ranks came in time");
   }
-  begun = status;
-  RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(ready);
+  begun = beginning->Wait(Deadline::Infinite());
+  RETURN_IF_ERROR(*begun);
   return &library;
 }
 

@@ -505,10 +505,13 @@ Status Reducer::Impl::WaitForBuckets() {
   for (Bucket& bucket : buckets_) {
     if (!bucket.pending.has_value()) continue;
     // The call has a deadline of its own.
-    Status status = base::WaitInterruptibly(
-        Deadline::Infinite(), options_.interrupt,
-        [&](Deadline slice) { return bucket.pending->Wait(slice); });
-    if (!bucket.pending->ready()) communicator_.Abort(status);
+    Status status =
+        bucket.pending->WaitReady(Deadline::Infinite(), options_.interrupt);
+    if (status.ok()) {
+      status = bucket.pending->Wait(Deadline::Infinite());
+    } else {
+      communicator_.Abort(status);
+    }
     bucket.pending.reset();
     if (first.ok()) first = std::move(status);
   }
