@@ -47,13 +47,15 @@ class Watch final {
  public:
   void Add(const std::string& name, const std::vector<int>& ranks,
            std::shared_ptr<AbortHandle> handle) EXCLUDES(mutex_) {
+    {
+      base::MutexLock lock(mutex_);
+      // Names are used once, so what is there is there for good; a handle of a
+      // communicator that is gone does nothing.
+      groups_[name] = {std::set<int>(ranks.begin(), ranks.end()), handle};
+    }
+    // What was heard before it was there; of what comes now, Hear() tells it.
     const Status doom = Doom(name, ranks);
     if (!doom.ok()) handle->Abort(doom);
-    base::MutexLock lock(mutex_);
-    // Names are used once, so what is there is there for good; a handle of a
-    // communicator that is gone does nothing.
-    groups_[name] = {std::set<int>(ranks.begin(), ranks.end()),
-                     std::move(handle)};
   }
 
   // The reason for which this group cannot be, if there is one.
