@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The communicator behind shared_memory.h; shared_memory.cc holds how ranks
+// meet, wait, allocate and send, shared_memory_collectives.cc the collectives.
+
+#ifndef FLEET_COMM_SHARED_MEMORY_COMMUNICATOR_H_
+#define FLEET_COMM_SHARED_MEMORY_COMMUNICATOR_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <sys/types.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "fleet/channel/socket.h"
+#include "fleet/comm/communicator.h"
+#include "fleet/comm/meeting.h"
+#include "fleet/comm/shared_memory_control.h"
+#include "fleet/comm/shared_memory_meeting.h"
+#include "fleet/comm/shared_memory_segment.h"
+
+namespace fleet::comm {
+
+// Of one slot of a rank's staging memory. Two ranks' slots in use fit into a
+// second-level cache beside the data.
+inline constexpr size_t kSlotByteSize = size_t{128} << 10;
+
+// Of a ring for send and receive; taken when it is first used.
+inline constexpr size_t kRingByteSize = size_t{256} << 10;
+
+// Looks without a pause, then with one; then WaitLong. The first is for ranks
+// that arrive together: a pause is as long as the smallest collective.
+inline constexpr int kQuickLooks = 200;
+inline constexpr int kPauses = 400;
+
+inline void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Memory from Allocate: a page of control, then a part for each rank.
+struct Region {
+  uint32_t id = 0;  // the number of its Allocate, from 1
+  std::shared_ptr<Mapping> mapping;
+  size_t part_byte_size = 0;
+  size_t stride = 0;
+
+  std::byte* part(int rank) const {
+    return mapping->data() + kPageByteSize + static_cast<size_t>(rank) * stride;
+  }
+  // How many ranks no longer use it.
+  std::atomic<uint32_t>& released() const {
+    return *reinterpret_cast<std::atomic<uint32_t>*>(mapping->data());
+  }
+};
+
+// Where data lies in a region; `region` is 0 when it lies elsewhere.
+struct Place {
+  uint32_t region = 0;
+  uint64_t offset = 0;
+};
+static_assert(sizeof(Place) <= kInlineByteSize);
+
+// A call but its count and number, in one word.
+inline uint64_t Pack(const Call& call) {
+  return static_cast<uint64_t>(call.kind) |
+         static_cast<uint64_t>(call.op) << 8 |
+         static_cast<uint64_t>(call.type) << 16 |
+         static_cast<uint64_t>(static_cast<uint32_t>(call.root)) << 32;
+}
+
+// Of a line of the same round as `mine`, so its number is the same.
+inline Call Unpack(const Line& line, const Call& mine) {
+  return {.kind = static_cast<CallKind>(line.what & 0xff),
+          .op = static_cast<ReduceOp>(line.what >> 8 & 0xff),
+          .type = static_cast<DataType>(line.what >> 16 & 0xff),
+          .root = static_cast<int32_t>(line.what >> 32),
+          .count = line.count,
+          .number = mine.number};
+}
+
+// Of one rank.
+class SharedMemory final : public Communicator {
+ public:
+  SharedMemory(const Meeting& meeting, CommunicatorOptions options,
+               std::unique_ptr<MemoryExchange> exchange, channel::Fd memory,
+               Mapping mapping)
+      : Communicator(meeting.rank, meeting.size, std::move(options)),
+        exchange_(std::move(exchange)),
+        memory_(std::move(memory)),
+        mapping_(std::move(mapping)),
+        control_(mapping_.data(), meeting.rank, meeting.size),
+        stages_(mapping_.data() + Control::ByteSize(meeting.size)),
+        inputs_(meeting.size),
+        outputs_(meeting.size),
+        has_ring_(meeting.size) {}
+
+  ~SharedMemory() override {
+    Finish();
+    // A child that was forked does not speak for its parent.
+    if (getpid() == process_) control_.Leave();
+  }
+
+  static size_t StagesByteSize(int size) {
+    return static_cast<size_t>(size) * kNumSlots * kSlotByteSize;
+  }
+  // Controls and stages, which exist from the start.
+  static size_t ReservedByteSize(int size) {
+    return Control::ByteSize(size) + StagesByteSize(size);
+  }
+  static size_t SegmentByteSize(int size) {
+    const auto n = static_cast<size_t>(size);
+    return ReservedByteSize(size) + n * n * kRingByteSize;
+  }
+
+  // The first round: all ranks have the memory.
+  Status Open(int processes_on_host, Deadline deadline) {
+    control_.Introduce();
+    RETURN_IF_ERROR(DoBarrier({}, deadline));
+    control_.Settle(processes_on_host);
+    return OkStatus();
+  }
+
+  std::string_view backend() const override { return "shared memory"; }
+
+ protected:
+  Result<Buffer> DoAllocate(const Call& call, size_t byte_size,
+                            Deadline deadline) override;
+  Status DoAllReduce(const Call& call, Span data, Deadline deadline) override;
+  Status DoReduce(const Call& call, Span data, Deadline deadline) override;
+  Status DoBroadcast(const Call& call, Span data, Deadline deadline) override;
+  Status DoAllGather(const Call& call, ConstSpan mine, Span all,
+                     Deadline deadline) override;
+  Status DoReduceScatter(const Call& call, ConstSpan all, Span mine,
+                         Deadline deadline) override;
+  Status DoScatter(const Call& call, ConstSpan all, Span mine,
+                   Deadline deadline) override;
+  Status DoGather(const Call& call, ConstSpan mine, Span all,
+                  Deadline deadline) override;
+  Status DoAllToAll(const Call& call, ConstSpan from, Span to,
+                    Deadline deadline) override;
+  Status DoBarrier(const Call& call, Deadline deadline) override {
+    RETURN_IF_ERROR(CheckOthers());
+    Post(call);
+    return WaitRound(round_, call, deadline);
+  }
+  Status DoSend(ConstSpan data, int to, Deadline deadline) override;
+  Status DoRecv(Span data, int from, Deadline deadline) override;
+  void DoAbort() override { control_.Fail(status()); }
+
+ private:
+  std::byte* Stage(int rank, uint64_t round) const {
+    return stages_ +
+           (static_cast<size_t>(rank) * kNumSlots + round % kNumSlots) *
+               kSlotByteSize;
+  }
+  std::byte* RingData(int from, int to) const {
+    return mapping_.data() + RingOffset(from, to);
+  }
+  size_t RingOffset(int from, int to) const {
+    return ReservedByteSize(size()) +
+           (static_cast<size_t>(from) * size() + to) * kRingByteSize;
+  }
+
+  // Where to write for the next round.
+  Line& NextLine() const { return control_.line(rank(), round_ + 1); }
+  std::byte* NextStage() const { return Stage(rank(), round_ + 1); }
+
+  // Says that this rank's part of the next round is written.
+  void Post(const Call& call) {
+    ++round_;
+    Line& line = control_.line(rank(), round_);
+    line.what = Pack(call);
+    line.count = call.count;
+    line.round.store(round_, std::memory_order_release);
+    control_.WakeWaiters();
+  }
+
+  // Until all ranks have posted `round`, in the same call.
+  Status WaitRound(uint64_t round, const Call& call, Deadline deadline) {
+    const uint64_t what = Pack(call);
+    for (int i = 0; i < size(); ++i) {
+      if (i == rank()) continue;
+      const Line& line = control_.line(i, round);
+      if (!Quickly([&] { return Posted(line, round); })) {
+        RETURN_IF_ERROR(WaitForPost(i, round, call, deadline));
+      }
+      if (line.what != what || line.count != call.count) {
+        return Mismatch(rank(), call, i, Unpack(line, call));
+      }
+    }
+    return OkStatus();
+  }
+
+  static bool Posted(const Line& line, uint64_t round) {
+    return line.round.load(std::memory_order_acquire) == round;
+  }
+
+  template <typename Ready>
+  bool Quickly(Ready ready) const {
+    if (ready()) return true;
+    if (!control_.spin()) return false;
+    for (int i = 0; i < kQuickLooks; ++i) {
+      if (ready()) return true;
+    }
+    for (int i = 0; i < kPauses; ++i) {
+      if (ready()) return true;
+      Pause();
+    }
+    return false;
+  }
+
+  // A wait that may become long: until `whom` has made ready() true.
+  struct Waiting {
+    int whom;
+    std::function<bool()> ready;
+    // All ranks whose absence keeps the call from its end, and the call.
+    std::function<std::vector<int>()> missing;
+    std::function<std::string()> what;
+  };
+  Status WaitLong(const Waiting& waiting, Deadline deadline);
+  Status WaitForPost(int whom, uint64_t round, const Call& call,
+                     Deadline deadline);
+  std::vector<int> Missing(uint64_t round) const;
+  // The failure of another rank. That rank has told the job; this one only
+  // ends.
+  Status CheckOthers() {
+    if (!control_.failed()) [[likely]]
+      return OkStatus();
+    Abort(control_.failure());
+    return status();
+  }
+  // What ends a wait that is no WaitLong.
+  Status Look();
+  // Unavailable when one of `ranks` has left or died.
+  Status CheckAlive(std::vector<int> ranks, const std::string& what);
+
+  // One piece after the other through the staging memory: in(stage, begin, n)
+  // writes bytes [begin, begin + n) of this rank's part, out(round, begin, n)
+  // reads those of the others. While a piece is read, the next one is already
+  // there.
+  template <typename In, typename Out>
+  Status InPieces(const Call& call, size_t byte_size, size_t piece,
+                  Deadline deadline, In in, Out out);
+
+  // Of a part for each rank in one slot.
+  size_t PiecePerRank() const;
+
+  // Combines `n` bytes of this rank's `data` with what lies at `offset` in the
+  // other ranks' stages of `round`.
+  void CombineStaged(const Call& call, const std::byte* data, uint64_t round,
+                     size_t offset, size_t n, std::byte* to);
+
+  Status AllReduceInline(const Call& call, Span data, Deadline deadline);
+  Status AllReduceByAll(const Call& call, Span data, Deadline deadline);
+  Status AllReduceInSlices(const Call& call, Span data, Deadline deadline);
+  Status AllReduceInPlace(const Call& call, Span data,
+                          std::span<std::byte* const> buffers,
+                          Deadline deadline);
+
+  // Elements [begin, ...) of `data`, as many as a slot holds.
+  static Span PieceOf(Span data, size_t begin);
+  void StagePiece(Span piece);
+  void CombineSlice(const Call& call, Span piece, uint64_t round);
+  void TakeSlices(Span piece, uint64_t round);
+
+  // The elements that rank `i` combines of `count`: whole cache lines.
+  std::pair<size_t, size_t> Slice(int i, size_t count, DataType type) const;
+
+  Place Find(const std::byte* data, size_t byte_size) const;
+  // Where `place` of `rank` is here; null when it is not in memory that this
+  // rank knows.
+  std::byte* At(const Place& place, int rank, size_t byte_size) const;
+  Result<Region> MakeRegion(size_t byte_size, Deadline deadline);
+
+  Status WriteRing(std::span<const std::byte> bytes, int to, ConstSpan data,
+                   Deadline deadline);
+  Status ReadRing(std::span<std::byte> bytes, int from, ConstSpan data,
+                  Deadline deadline);
+
+  const std::unique_ptr<MemoryExchange> exchange_;
+  const channel::Fd memory_;
+  const Mapping mapping_;
+  Control control_;
+  std::byte* const stages_;
+
+  const pid_t process_ = getpid();
+
+  uint64_t round_ = 0;  // posted last
+  std::vector<const std::byte*> inputs_;
+  std::vector<std::byte*> outputs_;
+
+  uint32_t num_regions_ = 0;
+  std::vector<Region> regions_;
+  std::vector<bool> has_ring_;  // to that rank
+};
+
+}  // namespace fleet::comm
+
+#endif  // FLEET_COMM_SHARED_MEMORY_COMMUNICATOR_H_
