@@ -232,6 +232,14 @@ TEST(Reducer, NamesTheParameterThatDiffersOnAllRanks) {
                          HasSubstr("'b2', Float [3], trainable; that of rank 1 "
                                    "is none")));
   });
+  RunRanks(2, [](Communicator& c) {
+    Tensor w = Values({4, 4}, 1);
+    if (c.rank() == 1) w = w.t();
+    Status status =
+        Reducer::Make(c, {{"w", w.detach().requires_grad_()}}, {}, {}).status();
+    EXPECT_THAT(status, StatusIs(StatusCode::kFailedPrecondition,
+                                 HasSubstr("strides [1, 4]")));
+  });
 }
 
 TEST(Reducer, AParameterThatIsNoLeafIsRefused) {

@@ -30,6 +30,8 @@ std::string Describe(const NamedTensor& named) {
   const Tensor& tensor = named.tensor;
   if (!tensor.defined()) return out.str() + ", undefined";
   out << ", " << c10::toString(tensor.scalar_type()) << ' ' << tensor.sizes();
+  // Gradients are laid out as their parameters are.
+  if (!tensor.is_contiguous()) out << ", strides " << tensor.strides();
   if (named.sparse) out << ", sparse gradient";
   if (tensor.requires_grad()) out << ", trainable";
   return out.str();
