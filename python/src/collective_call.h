@@ -34,24 +34,24 @@ class Task final {
 
   // Whether it is done, after at most so many seconds. Throws its failure.
   bool Wait(std::optional<double> seconds) {
-    Status ready;
-    if (!done_) {
-      // Without a limit here, the call has a deadline of its own.
-      base::Deadline deadline = base::Deadline::Infinite();
-      if (seconds) {
-        deadline = base::Deadline::After(
-            std::chrono::duration_cast<std::chrono::nanoseconds>(
-                std::chrono::duration<double>(*seconds)));
-      }
-      nanobind::gil_scoped_release release;
-      ready = future_.WaitReady(deadline, interrupt_);
-      if (ready.ok()) {
-        outcome_ = future_.Wait(deadline);
-        done_ = true;
-      }
+    // Without a limit here, the call has a deadline of its own.
+    base::Deadline deadline = base::Deadline::Infinite();
+    if (seconds) {
+      deadline = base::Deadline::After(
+          std::chrono::duration_cast<std::chrono::nanoseconds>(
+              std::chrono::duration<double>(*seconds)));
     }
-    if (ready.code() == StatusCode::kDeadlineExceeded) return false;
-    ThrowIfError(ready);
+    if (!done_) {
+      Status waited;
+      {
+        nanobind::gil_scoped_release release;
+        waited = future_.WaitReady(deadline, interrupt_);
+      }
+      if (waited.code() == StatusCode::kDeadlineExceeded) return false;
+      ThrowIfError(waited);
+      outcome_ = future_.Wait(deadline);
+      done_ = true;
+    }
     ThrowIfError(outcome_);
     return true;
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "fleet/base/check.h"
+#include "fleet/cluster/environment.h"
 
 #include "status.h"
 
@@ -37,16 +38,10 @@ void WatchEndOfProcess() {
   FLEET_CHECK(failed == 0);
 }
 
-// The role that the environment gives this process, as Python sees it.
-cluster::Role RoleOfProcess() {
-  nb::object role = nb::module_::import_("paddle._core")
-                        .attr("role_from_environment")(/*is_collective=*/true);
-  return nb::cast<cluster::Role&>(role);
-}
-
 // A collective came before init_parallel_env: fine for one who is alone.
 Job& BeginAlone() {
-  const cluster::Role role = RoleOfProcess();
+  const cluster::Role role = ValueOrThrow(
+      cluster::RoleFromEnvironment(cluster::ReadEnvironment(), true));
   if (role.worker_num > 1) {
     ThrowIfError(FailedPrecondition(
         "this process is rank ", role.index, " of ", role.worker_num,

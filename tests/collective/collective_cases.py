@@ -230,6 +230,23 @@ def objects():
     assert got == [f"for {me}"]
 
 
+def late():
+    """A started call that fails because a rank is late says so, and who."""
+    me = dist.get_rank()
+    if me == 0:
+        task = dist.all_reduce(paddle.ones([4]), sync_op=False)
+        assert not task.wait(0.1) and not task.is_completed()
+        for _ in range(2):
+            try:
+                task.wait()
+            except TimeoutError as error:
+                assert "rank 1" in str(error), error
+            else:
+                raise AssertionError("no error")
+    else:
+        time.sleep(4)
+
+
 def groups():
     me, n = dist.get_rank(), dist.get_world_size()
     world = dist.get_group()

@@ -43,6 +43,10 @@ def test_different_calls_are_an_error_that_shows_both():
     run(2, SCRIPT, "mismatch")
 
 
+def test_a_started_call_names_who_was_late():
+    run(2, SCRIPT, "late", env={"FLEET_TIMEOUT": "1"})
+
+
 def test_a_forked_child_is_no_rank():
     run(2, SCRIPT, "forked", "identity")
 

@@ -272,7 +272,9 @@ def _plan(nprocs, options, sockets):
 def _listen(host, port):
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Of any ports, two sockets that allow reuse may get the same.
+        if port != 0:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(512)
     except OSError as error:
