@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <fcntl.h>
-#include <string>
 #include <sys/auxv.h>
 #include <unistd.h>
 #include <variant>
@@ -13,22 +12,6 @@
 #include "fleet/cluster/environment.h"
 #include "fleet/cluster/launch.h"
 #include "fleet/cluster/launch_options.h"
-
-namespace {
-
-fleet::cluster::Environment ReadEnvironment() {
-  fleet::cluster::Environment env;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string text = *variable;
-    const size_t equals = text.find('=');
-    if (equals != text.npos) {
-      env.emplace(text.substr(0, equals), text.substr(equals + 1));
-    }
-  }
-  return env;
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   // So that no file of ours becomes stdin, stdout or stderr of a rank.
@@ -47,6 +30,6 @@ int main(int argc, char** argv) {
   // The path before links are followed: Python is beside the link.
   const auto* path = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
   return fleet::cluster::Launch(
-      std::get<fleet::cluster::LaunchOptions>(*parsed), ReadEnvironment(),
-      path != nullptr ? path : argv[0]);
+      std::get<fleet::cluster::LaunchOptions>(*parsed),
+      fleet::cluster::ReadEnvironment(), path != nullptr ? path : argv[0]);
 }

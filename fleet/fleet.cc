@@ -5,7 +5,6 @@
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <unistd.h>
 #include <utility>
 
 #include "fleet/cluster/environment.h"
@@ -16,17 +15,6 @@ namespace {
 
 using base::Deadline;
 using cluster::Environment;
-
-Environment ReadEnvironment() {
-  Environment env;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    const size_t equals = text.find('=');
-    if (equals == std::string::npos) continue;
-    env.emplace(text.substr(0, equals), text.substr(equals + 1));
-  }
-  return env;
-}
 
 // The GPU of this rank: the first that the launcher chose for it, or the one at
 // its position on the host.
@@ -44,7 +32,7 @@ int DeviceOf(const cluster::Role& role, const Environment& env) {
 }  // namespace
 
 Result<std::unique_ptr<Fleet>> Fleet::Init(InitOptions options) {
-  const Environment env = ReadEnvironment();
+  const Environment env = cluster::ReadEnvironment();
   std::unique_ptr<Fleet> fleet(new Fleet());
   if (options.role.has_value()) {
     fleet->role_ = *std::move(options.role);

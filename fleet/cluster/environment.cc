@@ -4,8 +4,20 @@
 
 #include <charconv>
 #include <system_error>
+#include <unistd.h>
 
 namespace fleet::cluster {
+
+Environment ReadEnvironment() {
+  Environment env;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const size_t equals = text.find('=');
+    if (equals == text.npos) continue;
+    env.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return env;
+}
 
 std::optional<std::string_view> Find(const Environment& env,
                                      std::string_view name) {

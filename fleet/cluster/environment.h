@@ -19,6 +19,9 @@ namespace fleet::cluster {
 
 using Environment = std::map<std::string, std::string, std::less<>>;
 
+// That of this process as it is now. No thread may change it meanwhile.
+Environment ReadEnvironment();
+
 // The value of `name`, nullopt when it is not set. One that is set and empty
 // is "". The view lives as long as `env`.
 std::optional<std::string_view> Find(const Environment& env,

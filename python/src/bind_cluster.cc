@@ -83,8 +83,8 @@ void BindCluster(nb::module_& m) {
   m.def(
       "role_from_environment",
       [](bool is_collective) {
-        return ValueOrThrow(
-            cluster::RoleFromEnvironment(cluster::ReadEnvironment(), is_collective));
+        return ValueOrThrow(cluster::RoleFromEnvironment(
+            cluster::ReadEnvironment(), is_collective));
       },
       nb::arg("is_collective"),
       "The role that the launcher's variables give this process.");
