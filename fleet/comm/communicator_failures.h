@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// How every communicator must fail, as a suite that communicator_conformance.h
+// includes: ranks that make different calls, are late, leave, or are aborted.
+// Needs all ranks in this process.
+
+#ifndef FLEET_COMM_COMMUNICATOR_FAILURES_H_
+#define FLEET_COMM_COMMUNICATOR_FAILURES_H_
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fleet/base/status_matchers.h"
+#include "fleet/comm/communicator.h"
+#include "fleet/comm/communicator_fixtures.h"
+
+namespace fleet::comm {
+
+class CommunicatorFailures : public testing::TestWithParam<CommunicatorKind> {
+ protected:
+  RankGroup Group(int size, CommunicatorOptions options = {}) {
+    return RankGroup(GetParam(), size, std::move(options));
+  }
+  static Status AllReduce(Communicator& comm, size_t count = 4,
+                          Deadline deadline = Patient()) {
+    Elements data = Elements::Of(DataType::kFloat32, comm.rank(), count);
+    return comm.AllReduce(data.span(), ReduceOp::kSum, deadline);
+  }
+};
+
+TEST_P(CommunicatorFailures, NobodyLeavesABarrierBeforeAllHaveCome) {
+  for (int size : GetParam().group_sizes) {
+    RankGroup group = Group(size);
+    std::atomic<int> come = 0;
+    group.Run([&](Communicator& comm) {
+      for (int round = 1; round <= 50; ++round) {
+        ++come;
+        ASSERT_OK(comm.Barrier(Patient()));
+        ASSERT_GE(come, round * size);
+        ASSERT_OK(comm.Barrier(Patient()));
+      }
+    });
+  }
+}
+
+TEST_P(CommunicatorFailures, DifferentCallsAreToldToAllRanks) {
+  struct Case {
+    std::function<Status(Communicator&, Span)> call;
+    std::string shown;
+  };
+  const Case usual = {[](Communicator& comm, Span data) {
+                        return comm.AllReduce(data, ReduceOp::kSum, Patient());
+                      },
+                      "all_reduce(sum, 1000 x float32), call 3"};
+  const std::vector<Case> others = {
+      {[](Communicator& comm, Span data) {
+         return comm.AllReduce(data, ReduceOp::kMax, Patient());
+       },
+       "all_reduce(max, 1000 x float32), call 3"},
+      {[](Communicator& comm, Span data) {
+         data.count = 999;
+         return comm.AllReduce(data, ReduceOp::kSum, Patient());
+       },
+       "all_reduce(sum, 999 x float32), call 3"},
+      {[](Communicator& comm, Span data) {
+         data.type = DataType::kInt32;
+         return comm.AllReduce(data, ReduceOp::kSum, Patient());
+       },
+       "all_reduce(sum, 1000 x int32), call 3"},
+      {[](Communicator& comm, Span data) {
+         return comm.Broadcast(data, 1, Patient());
+       },
+       "broadcast(1000 x float32, root 1), call 3"},
+      {[](Communicator& comm, Span) { return comm.Barrier(Patient()); },
+       "barrier, call 3"},
+      {[](Communicator& comm, Span) {
+         return comm.Allocate(4000, Patient()).status();
+       },
+       "allocate(4000 x uint8), call 3"},
+  };
+  for (int size : {2, 3, 4}) {
+    for (const Case& other : others) {
+      for (int odd : {0, size - 1}) {
+        SCOPED_TRACE(base::Concat(other.shown, " by rank ", odd, " of ", size));
+        RankGroup group = Group(size);
+        group.Run([&](Communicator& comm) {
+          // A rank that is behind may be told before it gets there.
+          Status status = AllReduce(comm);
+          if (status.ok()) status = comm.Barrier(Patient());
+          if (status.ok()) {
+            Elements data = Elements::Of(DataType::kFloat32, comm.rank(), 1000);
+            status =
+                (comm.rank() == odd ? other : usual).call(comm, data.span());
+          }
+          EXPECT_THAT(status,
+                      StatusIs(StatusCode::kFailedPrecondition,
+                               AllOf(HasSubstr("world"), HasSubstr(usual.shown),
+                                     HasSubstr(other.shown),
+                                     HasSubstr(base::Concat("rank ", odd)))));
+          EXPECT_EQ(comm.status(), status);
+          EXPECT_EQ(comm.Barrier(Patient()), status);
+        });
+      }
+    }
+  }
+}
+
+TEST_P(CommunicatorFailures, ALateRankIsNamed) {
+  for (size_t count : {size_t{4}, size_t{100'003}}) {
+    for (int size : {2, 3, 4}) {
+      for (int late : {0, size - 1}) {
+        SCOPED_TRACE(base::Concat("rank ", late, " of ", size));
+        RankGroup group = Group(size);
+        std::atomic<int> failed = 0;
+        group.Run([&](Communicator& comm) {
+          ASSERT_OK(AllReduce(comm));
+          if (comm.rank() == late) {
+            while (failed < size - 1) std::this_thread::sleep_for(1ms);
+          }
+          const Status status = AllReduce(comm, count, Deadline::After(300ms));
+          ++failed;
+          EXPECT_THAT(
+              status,
+              StatusIs(StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("all_reduce(sum"), HasSubstr("call 2"),
+                             HasSubstr(base::Concat("rank ", late)),
+                             HasSubstr(" s"))));
+        });
+      }
+    }
+  }
+}
+
+TEST_P(CommunicatorFailures, AStallIsReportedOnceAndTheCallGoesOn) {
+  for (int size : {2, 3}) {
+    RankGroup group = Group(size, {.name = "group 7", .stall_report = 50ms});
+    testing::internal::CaptureStderr();
+    group.Run([&](Communicator& comm) {
+      if (comm.rank() == 1) std::this_thread::sleep_for(400ms);
+      EXPECT_OK(AllReduce(comm));
+    });
+    const std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_THAT(log, AllOf(HasSubstr("group 7"), HasSubstr("rank 1"),
+                           HasSubstr("all_reduce(sum, 4 x float32), call 1")));
+    EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), size - 1) << log;
+  }
+}
+
+TEST_P(CommunicatorFailures, AbortWakesAWaiterWithItsReason) {
+  for (size_t count : {size_t{4}, size_t{100'003}}) {
+    RankGroup group = Group(3);
+    group.Run([&](Communicator& comm) {
+      if (comm.rank() == 2) {
+        std::this_thread::sleep_for(20ms);  // most of the time both wait by now
+        group.AbortAll(Internal("worker 7 failed"));
+        group.AbortAll(Internal("another"));
+      }
+      const auto failed =
+          StatusIs(StatusCode::kInternal, HasSubstr("world: worker 7 failed"));
+      EXPECT_THAT(AllReduce(comm, count), failed);
+      EXPECT_THAT(comm.Barrier(Patient()), failed);
+      EXPECT_THAT(comm.status(), failed);
+    });
+    // Rank 0 was the first, so nobody else can have told it.
+    EXPECT_EQ(group.num_failures(0), 0);
+  }
+}
+
+TEST_P(CommunicatorFailures, AnInterruptEndsTheWait) {
+  std::atomic<bool> interrupted = false;
+  RankGroup group = Group(2, {.interrupt = [&]() -> Status {
+                            if (!interrupted) return OkStatus();
+                            return Unavailable("^C");
+                          }});
+  group.Run([&](Communicator& comm) {
+    ASSERT_OK(AllReduce(comm));
+    if (comm.rank() == 1) {
+      std::this_thread::sleep_for(20ms);
+      interrupted = true;
+      while (group.rank(0)->status().ok()) std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_THAT(AllReduce(comm),
+                StatusIs(StatusCode::kUnavailable, HasSubstr("^C")));
+  });
+}
+
+TEST_P(CommunicatorFailures, ARankThatLeavesEarlyIsNamed) {
+  for (size_t count : {size_t{4}, size_t{100'003}}) {
+    for (int size : {2, 3, 4}) {
+      SCOPED_TRACE(base::Concat(count, " elements, ", size, " ranks"));
+      RankGroup group = Group(size);
+      group.Run([&](Communicator& comm) {
+        ASSERT_OK(AllReduce(comm));
+        if (comm.rank() == 1) {
+          std::this_thread::sleep_for(10ms);
+          return group.Leave(1);
+        }
+        EXPECT_THAT(AllReduce(comm, count),
+                    StatusIs(StatusCode::kUnavailable,
+                             AllOf(HasSubstr("all_reduce"), HasSubstr("rank 1"),
+                                   HasSubstr("left"))));
+      });
+    }
+  }
+}
+
+TEST_P(CommunicatorFailures, AReceiveOfSomethingElseShowsBoth) {
+  const std::vector<std::pair<DataType, size_t>> others = {
+      {DataType::kInt32, 4},
+      {DataType::kFloat32, 5},
+      {DataType::kFloat32, 3},
+      {DataType::kFloat32, 0}};
+  for (const auto& [type, count] : others) {
+    RankGroup group = Group(2);
+    group.Run([&](Communicator& comm) {
+      if (comm.rank() == 0) {
+        Elements data(type, count);
+        const Status sent = comm.Send(data.span(), 1, Patient());
+        if (!GetParam().sends_wait) {
+          EXPECT_OK(sent);
+        }
+        // Is told.
+        EXPECT_THAT(comm.Barrier(Patient()),
+                    HasCode(StatusCode::kFailedPrecondition));
+        return;
+      }
+      Elements data(DataType::kFloat32, 4);
+      EXPECT_THAT(
+          comm.Recv(data.span(), 0, Patient()),
+          StatusIs(StatusCode::kFailedPrecondition,
+                   AllOf(HasSubstr("4 x float32"),
+                         HasSubstr(base::Concat(count, " x ", ToString(type))),
+                         HasSubstr("rank 0"))));
+    });
+  }
+}
+
+TEST_P(CommunicatorFailures, AReceiveOfNothingNamesTheSender) {
+  RankGroup late = Group(3);
+  late.Run([](Communicator& comm) {
+    if (comm.rank() != 2) return;
+    Elements data(DataType::kFloat32, 4);
+    EXPECT_THAT(comm.Recv(data.span(), 1, Deadline::After(50ms)),
+                StatusIs(StatusCode::kDeadlineExceeded,
+                         AllOf(HasSubstr("recv"), HasSubstr("4 x float32"),
+                               HasSubstr("rank 1"))));
+  });
+  RankGroup gone = Group(3);
+  gone.Run([&](Communicator& comm) {
+    if (comm.rank() == 1) return gone.Leave(1);
+    if (comm.rank() == 0) return;
+    Elements data(DataType::kFloat32, 4);
+    EXPECT_THAT(comm.Recv(data.span(), 1, Patient()),
+                StatusIs(StatusCode::kUnavailable,
+                         AllOf(HasSubstr("rank 1"), HasSubstr("left"))));
+  });
+}
+
+TEST_P(CommunicatorFailures, AFailureIsToldOnce) {
+  RankGroup group = Group(2);
+  group.Run([&](Communicator& comm) {
+    if (comm.rank() == 1) return;
+    EXPECT_THAT(AllReduce(comm, 4, Deadline::After(20ms)),
+                HasCode(StatusCode::kDeadlineExceeded));
+    EXPECT_THAT(AllReduce(comm), HasCode(StatusCode::kDeadlineExceeded));
+    EXPECT_EQ(group.num_failures(0), 1);
+  });
+}
+
+TEST_P(CommunicatorFailures, TheFailureOfAStartedCallIsInItsFuture) {
+  RankGroup group = Group(2);
+  group.Run([&](Communicator& comm) {
+    if (comm.rank() == 1) return;
+    base::Future<> done = comm.Start(
+        [](Communicator& c) { return AllReduce(c, 4, Deadline::After(20ms)); });
+    base::Future<> after =
+        comm.Start([](Communicator& c) { return c.Barrier(Patient()); });
+    EXPECT_THAT(done.Wait(Patient()),
+                StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("rank 1")));
+    EXPECT_THAT(after.Wait(Patient()), HasCode(StatusCode::kDeadlineExceeded));
+  });
+}
+
+}  // namespace fleet::comm
+
+#endif  // FLEET_COMM_COMMUNICATOR_FAILURES_H_
