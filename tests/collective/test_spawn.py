@@ -2,6 +2,7 @@
 """paddle.distributed.spawn."""
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ import numpy as np
 import paddle.distributed as dist
 import pytest
 import spawn_cases
+from paddle.distributed import multiprocess
 from ranks import HERE, PACKAGE
 
 
@@ -21,6 +23,17 @@ def test_the_processes_are_ranks_of_one_job(method):
     for _, value in results:
         np.testing.assert_array_equal(value, [21, 21, 21])
     assert all(process.exitcode == 0 for process in context.processes)
+
+
+def test_a_port_of_the_kernels_choice_has_one_owner():
+    """Two sockets that allow reuse may get the same one."""
+    with multiprocess._listen("127.0.0.1", 0) as any_port:
+        assert not any_port.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
+        port = any_port.getsockname()[1]
+    with multiprocess._listen("127.0.0.1", port) as by_number:
+        assert by_number.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
+        with pytest.raises(OSError, match=f"cannot listen at 127.0.0.1:{port}"):
+            multiprocess._listen("127.0.0.1", port)
 
 
 def test_without_join_the_context_is_waited_for():
