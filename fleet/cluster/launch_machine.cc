@@ -8,7 +8,7 @@
 #include <system_error>
 #include <unistd.h>
 
-#include "fleet/channel/socket.h"
+#include "fleet/cluster/bind_address.h"
 
 namespace fleet::cluster {
 namespace {
@@ -46,19 +46,6 @@ int CountGpus(const Environment& env, const std::filesystem::path& root) {
   const int present = CountDeviceFiles(root);
   const auto visible = Find(env, "CUDA_VISIBLE_DEVICES");
   return visible ? CountVisible(*visible, present) : present;
-}
-
-bool IsOwnAddress(const std::string& host) {
-  const auto addresses = channel::Resolve({.host = host});
-  if (!addresses.ok()) return false;
-  for (const channel::SocketAddress& address : *addresses) {
-    const channel::Fd fd(
-        socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (fd.valid() && bind(fd.get(), address.get(), address.byte_size) == 0) {
-      return true;
-    }
-  }
-  return false;
 }
 
 Machine ThisMachine(const Environment& env) {

@@ -17,10 +17,6 @@ namespace fleet::cluster {
 // CUDA_VISIBLE_DEVICES allows. `root` is "/" but for tests.
 int CountGpus(const Environment& env, const std::filesystem::path& root = "/");
 
-// Whether `host` is an address of this one: whether it can be bound to. So all
-// of 127.0.0.0/8 counts.
-bool IsOwnAddress(const std::string& host);
-
 // GPUs, and the cores that this process may run on.
 Machine ThisMachine(const Environment& env);
 

@@ -2,6 +2,7 @@
 
 #include "fleet/cluster/launch_meeting.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <fcntl.h>
@@ -18,6 +19,7 @@
 #include "fleet/channel/channel.h"
 #include "fleet/channel/meet.h"
 #include "fleet/channel/socket.h"
+#include "fleet/cluster/bind_address.h"
 #include "fleet/cluster/launch_ports.h"
 #include "fleet/cluster/message.h"
 
@@ -198,9 +200,16 @@ class ListMeeting final : public std::enable_shared_from_this<ListMeeting> {
     const Status same = Compare(view_, own_, theirs, name);
     base::MutexLock lock(mutex_);
     if (!same.ok()) return FailLocked(same);
+    // One that is not of the plan is not waited for.
+    if (name == own_ || !IsHost(name)) return;
     unheard_.erase(name);
     heard_[name] = std::move(guest.channel);
     changed_.NotifyAll();
+  }
+
+  bool IsHost(const std::string& name) const {
+    return std::find(plan_.hosts.begin(), plan_.hosts.end(), name) !=
+           plan_.hosts.end();
   }
 
   void FailLocked(const Status& why) REQUIRES(mutex_) {
@@ -391,6 +400,22 @@ Result<std::vector<int>> GiveRanks(const std::vector<Applicant>& applicants) {
   return ranks;
 }
 
+// Whether an applicant who waits for its answer has gone instead.
+bool IsGone(const Applicant& applicant) {
+  if (applicant.channel == nullptr) return false;  // ourselves
+  const auto now = Deadline::After(std::chrono::seconds(0));
+  return applicant.channel->NextSize(now).status().code() !=
+         StatusCode::kDeadlineExceeded;
+}
+
+// Whether both are one launcher, started twice: no port has two owners.
+bool IsSameLauncher(const HostShare& one, const HostShare& other) {
+  return one.host == other.host &&
+         std::find_first_of(one.ports.begin(), one.ports.end(),
+                            other.ports.begin(),
+                            other.ports.end()) != one.ports.end();
+}
+
 // The master's part: waits for the others, and tells all who is where.
 Result<Roster> Host(Listener& door, const MasterOptions& master,
                     Application own, const MeetingOptions& options) {
@@ -401,6 +426,7 @@ Result<Roster> Host(Listener& door, const MasterOptions& master,
          static_cast<int>(applicants.size()) < master.num_hosts) {
     Result<Connection> guest = door.Accept(options.deadline);
     if (!guest.ok()) {
+      std::erase_if(applicants, IsGone);
       std::vector<std::string> here;
       for (const Applicant& a : applicants) {
         here.push_back(a.application.share.host);
@@ -413,6 +439,7 @@ Result<Roster> Host(Listener& door, const MasterOptions& master,
               : guest.status();
       break;
     }
+    if (guest->peer.kind != ProcessKind::kLauncher) continue;
     const Deadline patience =
         Earlier(options.deadline, Deadline::After(kAnswerPatience));
     Result<std::string> text = RecvText(*guest->channel, patience);
@@ -420,6 +447,12 @@ Result<Roster> Host(Listener& door, const MasterOptions& master,
     Result<Application> application = DecodeApplication(*text);
     if (!application.ok()) continue;
     failure = CheckFits(applicants.front().application, *application);
+    // Who started anew is counted once, whether its end was seen or not.
+    std::erase_if(applicants, [&](const Applicant& known) {
+      return IsGone(known) ||
+             (known.channel != nullptr &&
+              IsSameLauncher(known.application.share, application->share));
+    });
     applicants.push_back({std::move(*application), std::move(guest->channel)});
   }
   Roster roster;
@@ -521,9 +554,13 @@ Result<Roster> MeetAtMaster(const MasterOptions& master, const HostShare& own,
                             const MeetingOptions& options) {
   const Application application = {master.num_hosts,
                                    master.node_rank.value_or(-1), own};
-  if (master.node_rank.value_or(0) == 0) {
+  // Who has to be the master may know a name that stands for another machine
+  // here, say one that passes connections on.
+  const bool may_listen = master.node_rank ? *master.node_rank == 0
+                                           : IsOwnAddress(master.master.host);
+  if (may_listen) {
     Endpoint place = master.master;
-    Result<Descriptor> door = ListenAt(place);
+    Result<Descriptor> door = OpenListener(place);
     if (door.ok()) {
       ASSIGN_OR_RETURN(
           std::unique_ptr<Listener> listener,

@@ -68,8 +68,9 @@ struct Roster {
 };
 
 // The hosts of --master and --nnodes. One of them listens there: the one with
-// node rank 0 or, where no rank is given, the first that can; the others call
-// it. Errors as above.
+// node rank 0 or, where no rank is given, the first of those to which the
+// address or name of the master belongs; the others call it. One that starts
+// anew while others are waited for takes its own place. Errors as above.
 Result<Roster> MeetAtMaster(const MasterOptions& master, const HostShare& own,
                             const MeetingOptions& options);
 

@@ -4,12 +4,18 @@
 
 #include <chrono>
 #include <future>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
+#include "fleet/channel/meet.h"
 #include "fleet/cluster/launch_ports.h"
+#include "fleet/cluster/message.h"
 
 namespace fleet::cluster {
 namespace {
@@ -90,6 +96,34 @@ TEST(MeetByList, NamesTheHostThatNeverCame) {
                        HasSubstr("did not come: 127.0.0.3 (rank 1)")));
 }
 
+TEST(MeetByList, DoesNotWaitForOneThatIsNotOfThePlan) {
+  std::vector<ListHost> hosts = MakeListHosts(2);
+  const Endpoint door = MeetingEndpoint(hosts[0].plan, 0);
+  auto first =
+      std::async(std::launch::async, [&] { return hosts[0].Meet(Options()); });
+  // It knows the plan, and has another name.
+  ASSERT_OK_AND_ASSIGN(
+      channel::Connection stranger,
+      channel::Connect(
+          {.host = door.host, .port = door.port},
+          {.self = {channel::ProcessKind::kLauncher, 1}, .secret = "s"},
+          Options().deadline));
+  const std::string view = MessageWriter()
+                               .Text("workers")
+                               .Text(ToString(hosts[0].plan.workers))
+                               .Take();
+  const std::string greeting =
+      MessageWriter().Text("127.0.0.9").Text(view).Take();
+  ASSERT_OK(stranger.channel->Send(std::as_bytes(std::span(greeting)),
+                                   Options().deadline));
+  // The plan, and nothing more.
+  ASSERT_OK(stranger.channel->RecvMessage(1000, Options().deadline).status());
+  EXPECT_THAT(stranger.channel->NextSize(Options().deadline),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("")));
+  EXPECT_OK(hosts[1].Meet(Options()));
+  EXPECT_OK(first.get());
+}
+
 // A free port of 127.0.0.1.
 Endpoint FreePlace() {
   LaunchPlan plan = PlanCollective({"127.0.0.1"}, 0, 0, {""}, {});
@@ -133,6 +167,101 @@ TEST(MeetAtMaster, RefusesARankThatIsGivenTwice) {
     EXPECT_THAT(roster, StatusIs(StatusCode::kFailedPrecondition,
                                  HasSubstr("both given --rank=1")));
   }
+}
+
+// At the master's door, as one that speaks for itself.
+Result<std::unique_ptr<channel::Channel>> Apply(const Endpoint& place,
+                                                channel::ProcessKind kind,
+                                                const std::string& host,
+                                                uint16_t port, int num_hosts) {
+  ASSIGN_OR_RETURN(
+      channel::Connection connection,
+      channel::Connect({.host = place.host, .port = place.port},
+                       {.self = {kind, 0}, .secret = "s"}, Options().deadline));
+  const std::string application = MessageWriter()
+                                      .U32(num_hosts)
+                                      .U32(0)
+                                      .Text(host)
+                                      .U32(1)
+                                      .U32(port)
+                                      .U32(7)
+                                      .Take();
+  RETURN_IF_ERROR(connection.channel->Send(
+      std::as_bytes(std::span(application)), Options().deadline));
+  return std::move(connection.channel);
+}
+
+std::vector<std::string> NamesIn(const Result<Roster>& roster) {
+  if (!roster.ok()) return {roster.status().message()};
+  std::vector<std::string> names;
+  for (const HostShare& share : roster->hosts) {
+    names.push_back(base::Concat(share.host, ":", share.ports.front()));
+  }
+  return names;
+}
+
+// A master that waits for two more.
+std::future<Result<Roster>> StartMaster(const Endpoint& place) {
+  return std::async(std::launch::async, [place] {
+    return cluster::MeetAtMaster({place, 3, 0}, {"host0", {100}, 7}, Options());
+  });
+}
+
+TEST(MeetAtMaster, CountsALauncherThatStartsAnewOnce) {
+  using channel::ProcessKind;
+  const Endpoint place = FreePlace();
+  auto master = StartMaster(place);
+  // One whose end is seen, and which gets another port the next time; and one
+  // whose end is not seen.
+  ASSERT_OK(Apply(place, ProcessKind::kLauncher, "host1", 101, 3));
+  ASSERT_OK_AND_ASSIGN(const auto silent,
+                       Apply(place, ProcessKind::kLauncher, "host1", 102, 3));
+  ASSERT_OK_AND_ASSIGN(const auto again,
+                       Apply(place, ProcessKind::kLauncher, "host1", 102, 3));
+  ASSERT_OK_AND_ASSIGN(const auto other,
+                       Apply(place, ProcessKind::kLauncher, "host2", 103, 3));
+  EXPECT_THAT(NamesIn(master.get()),
+              ElementsAre("host0:100", "host1:102", "host2:103"));
+  EXPECT_OK(again->NextSize(Options().deadline));
+  EXPECT_THAT(silent->NextSize(Options().deadline),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("")));
+}
+
+TEST(MeetAtMaster, LaunchersOfOneHostAreDifferentOnes) {
+  using channel::ProcessKind;
+  const Endpoint place = FreePlace();
+  auto master = StartMaster(place);
+  ASSERT_OK_AND_ASSIGN(const auto one,
+                       Apply(place, ProcessKind::kLauncher, "host0", 101, 3));
+  ASSERT_OK_AND_ASSIGN(const auto other,
+                       Apply(place, ProcessKind::kLauncher, "host0", 102, 3));
+  EXPECT_THAT(NamesIn(master.get()),
+              ElementsAre("host0:100", "host0:101", "host0:102"));
+}
+
+TEST(MeetAtMaster, RefusesWhoIsNoLauncher) {
+  using channel::ProcessKind;
+  const Endpoint place = FreePlace();
+  auto master = StartMaster(place);
+  ASSERT_OK_AND_ASSIGN(const auto rank,
+                       Apply(place, ProcessKind::kWorker, "rank", 101, 3));
+  EXPECT_THAT(rank->NextSize(Options().deadline),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("")));
+  ASSERT_OK_AND_ASSIGN(const auto one,
+                       Apply(place, ProcessKind::kLauncher, "host1", 101, 3));
+  ASSERT_OK_AND_ASSIGN(const auto other,
+                       Apply(place, ProcessKind::kLauncher, "host2", 102, 3));
+  EXPECT_THAT(NamesIn(master.get()),
+              ElementsAre("host0:100", "host1:101", "host2:102"));
+}
+
+TEST(MeetAtMaster, IsNotTheMasterWhereItsAddressIsElsewhere) {
+  // A name that nobody has: without --rank nobody listens for it.
+  EXPECT_THAT(
+      cluster::MeetAtMaster({{"nobody.invalid", FreePlace().port}, 2},
+                            {"host0", {1}, 2}, Options(milliseconds(100))),
+      testing::Not(
+          StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("hosts came"))));
 }
 
 TEST(MeetAtMaster, SaysWhoCame) {

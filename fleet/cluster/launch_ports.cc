@@ -3,11 +3,11 @@
 #include "fleet/cluster/launch_ports.h"
 
 #include <cerrno>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <utility>
 
 #include "fleet/channel/socket.h"
+#include "fleet/cluster/bind_address.h"
 
 namespace fleet::cluster {
 namespace {
@@ -19,26 +19,12 @@ bool AllowReuse(const Descriptor& fd) {
   return setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0;
 }
 
-// The socket addresses to bind to for `endpoint`.
-Result<std::vector<SocketAddress>> PlacesOf(const Endpoint& endpoint) {
-  ASSIGN_OR_RETURN(
-      std::vector<SocketAddress> addresses,
-      channel::Resolve({.host = endpoint.host, .port = endpoint.port}));
-  for (SocketAddress& address : addresses) {
-    if (channel::ToAddress(address).host == endpoint.host) continue;
-    // A name: any address.
-    if (address.storage.ss_family == AF_INET) {
-      reinterpret_cast<sockaddr_in*>(address.get())->sin_addr = {};
-    } else {
-      reinterpret_cast<sockaddr_in6*>(address.get())->sin6_addr = in6addr_any;
-    }
-  }
-  return addresses;
-}
-
 // Bound, and not yet listening. Puts the real port into `endpoint`.
 Result<Descriptor> Bind(Endpoint& endpoint) {
-  ASSIGN_OR_RETURN(std::vector<SocketAddress> addresses, PlacesOf(endpoint));
+  ASSIGN_OR_RETURN(const channel::Address place,
+                   BindAddress({.host = endpoint.host, .port = endpoint.port}));
+  ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses,
+                   channel::Resolve(place));
   Status failure;
   for (const SocketAddress& address : addresses) {
     Descriptor fd(
@@ -63,7 +49,7 @@ Result<Descriptor> Bind(Endpoint& endpoint) {
 
 }  // namespace
 
-Result<Descriptor> ListenAt(Endpoint& endpoint) {
+Result<Descriptor> OpenListener(Endpoint& endpoint) {
   ASSIGN_OR_RETURN(Descriptor fd, Bind(endpoint));
   if (listen(fd.get(), SOMAXCONN) != 0) {
     return ErrnoStatus(errno, ToString(endpoint));
@@ -75,7 +61,7 @@ Result<ReservedPorts> ReservePorts(LaunchPlan& plan) {
   ReservedPorts ports;
   for (const ProcessPlan& process : plan.processes) {
     Endpoint& endpoint = plan.endpoint_of(process);
-    Result<Descriptor> listener = ListenAt(endpoint);
+    Result<Descriptor> listener = OpenListener(endpoint);
     if (!listener.ok()) {
       return listener.status().WithContext(base::Concat(
           "cannot listen for ", NameOf(plan, process),

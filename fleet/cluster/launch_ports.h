@@ -15,10 +15,9 @@
 
 namespace fleet::cluster {
 
-// A socket that listens at `endpoint`, whose port is filled in when it was 0. A
-// host that is a name is listened for at all addresses of this host, since it
-// may mean one thing here (127.0.1.1) and another one elsewhere.
-Result<Descriptor> ListenAt(Endpoint& endpoint);
+// A socket that listens for those who call `endpoint`, whose port is filled in
+// when it was 0. A host that is a name is listened for as BindAddress says.
+Result<Descriptor> OpenListener(Endpoint& endpoint);
 
 struct ReservedPorts {
   // By process of the plan; each listens.

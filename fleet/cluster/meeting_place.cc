@@ -2,7 +2,6 @@
 
 #include "fleet/cluster/meeting_place.h"
 
-#include <arpa/inet.h>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -10,6 +9,7 @@
 #include <string_view>
 
 #include "fleet/base/interrupt.h"
+#include "fleet/cluster/bind_address.h"
 
 namespace fleet::cluster {
 namespace {
@@ -65,21 +65,6 @@ Address LocalAddress(const std::string& name) {
     address.local_name = std::string("fleet-") + digits;
   }
   return address;
-}
-
-// What to bind to for `address`.
-Result<Address> BindAddress(const Address& address) {
-  in6_addr parsed;
-  if (address.is_local() || address.host == "localhost" ||
-      inet_pton(AF_INET, address.host.c_str(), &parsed) == 1 ||
-      inet_pton(AF_INET6, address.host.c_str(), &parsed) == 1) {
-    return address;
-  }
-  ASSIGN_OR_RETURN(const std::vector<channel::SocketAddress> resolved,
-                   Resolve(address));
-  Address all = address;
-  all.host = resolved.front().storage.ss_family == AF_INET6 ? "::" : "0.0.0.0";
-  return all;
 }
 
 Result<std::unique_ptr<Listener>> Bind(const Address& address, bool is_guess,

@@ -42,8 +42,7 @@ Result<MeetingPlace> FindMeetingPlace(const Role& role);
 
 // Takes, for rank 0, the first address of `place` that is free. Where there is
 // only one, it waits a few seconds for it: a job that was just killed may still
-// hold it. A host that is a name is listened for at all addresses of this host,
-// since it may mean one thing here (127.0.1.1) and another one elsewhere.
+// hold it. A host that is a name is listened for as BindAddress says.
 // Unavailable when all are taken, or when `place` is not on this host.
 Result<std::unique_ptr<channel::Listener>> ListenAt(
     const MeetingPlace& place, const channel::MeetOptions& options,

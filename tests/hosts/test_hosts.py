@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from hosts import Hosts
+from hosts import FLEETRUN, Hosts
 
 TRAIN = """
 import hashlib
@@ -102,6 +102,25 @@ def test_master(hosts, count, local):
     outputs, statuses = finish(started)
     assert statuses == [0] * count, outputs
     check_training(made, count * local, "shared memory and tcp" if local > 1 else "tcp")
+
+
+def test_master_by_name(hosts):
+    """The host whose name it is listens, although nobody is told its rank and its name
+    means another address there, as on Debian; the one that came first waits for it."""
+    made = hosts(2)
+    flags = ["--master=first:7100", "--nnodes=2", "--nproc_per_node=1"]
+    started = []
+    for i, first in ((1, made.address(0)), (0, "127.0.1.1")):
+        folder = made.folder / made.names[i]
+        (folder / "hosts").write_text(f"127.0.0.1 localhost\n{first} first\n")
+        (folder / "train.py").write_text(TRAIN)
+        (folder / "named.sh").write_text('mount --bind hosts /etc/hosts\nexec "$@"\n')
+        command = ["sh", "named.sh", FLEETRUN, *flags, "train.py"]
+        env = {**SECRET, "FLEET_START_TIMEOUT": "60"}
+        started.append(made.start(i, *command, **env))
+    outputs, statuses = finish(started)
+    assert statuses == [0, 0], outputs
+    check_training(made, 2, "tcp")
 
 
 def test_second_interface(hosts):
