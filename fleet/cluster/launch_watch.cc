@@ -73,14 +73,22 @@ void HostWatch::Listen(HostLink& link) {
     MessageReader reader(std::string_view(
         reinterpret_cast<const char*>(message->data()), message->size()));
     const uint8_t word = reader.U8();
-    if (word == kDone) return;
-    if (word == kWorkersEnded) {
+    JobFailure failure;
+    if (word == kFailed) {
+      const uint32_t code = reader.U32();
+      // Others would be 0 to whoever waits for fleetrun.
+      if (code >= 1 && code <= 255) failure.exit_code = static_cast<int>(code);
+      failure.text = reader.Text();
+    }
+    if (word < kWorkersEnded || word > kFailed || !reader.Finish().ok()) {
+      failure = {.text = base::Concat("the launcher on ", link.host,
+                                      " sent a damaged message")};
+    } else if (word == kDone) {
+      return;
+    } else if (word == kWorkersEnded) {
       Note({HostNews::Kind::kWorkersEnded, {}});
       continue;
     }
-    JobFailure failure;
-    failure.exit_code = static_cast<int>(reader.U32());
-    failure.text = reader.Text();
     return Note({HostNews::Kind::kFailed, std::move(failure)});
   }
 }

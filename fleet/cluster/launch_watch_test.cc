@@ -3,8 +3,11 @@
 #include "fleet/cluster/launch_watch.h"
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <poll.h>
+#include <span>
+#include <string>
 #include <utility>
 
 #include <gmock/gmock.h>
@@ -13,6 +16,7 @@
 #include "fleet/base/deadline.h"
 #include "fleet/channel/in_process.h"
 #include "fleet/channel/socket.h"
+#include "fleet/cluster/message.h"
 
 namespace fleet::cluster {
 namespace {
@@ -62,6 +66,46 @@ TEST(HostWatch, TellsOfALauncherThatVanished) {
   ASSERT_THAT(news, SizeIs(1));
   EXPECT_EQ(news[0].failure.exit_code, 1);
   EXPECT_THAT(news[0].failure.text, HasSubstr("the launcher on a is gone"));
+}
+
+// What a host makes of a message of another launcher.
+JobFailure FailureBy(const std::string& message) {
+  auto [a, b] = channel::MakeInProcessPair();
+  std::vector<HostLink> links;
+  links.push_back({"b", std::move(a)});
+  HostWatch watch(std::move(links));
+  EXPECT_TRUE(b->Send(std::as_bytes(std::span(message)),
+                      Deadline::After(std::chrono::seconds(30)))
+                  .ok());
+  const auto news = WaitForNews(watch);
+  if (news.size() != 1) return {.exit_code = -1, .text = "no news"};
+  EXPECT_EQ(news[0].kind, HostNews::Kind::kFailed);
+  return news[0].failure;
+}
+
+TEST(HostWatch, TakesADamagedMessageForAFailure) {
+  const std::string whole =
+      MessageWriter().U8(3).U32(7).Text("rank 1 failed").Take();
+  for (const std::string& message :
+       {std::string(), std::string("\0", 1), std::string("\4"),
+        std::string("\1more"), std::string("\2more"), std::string("\3"),
+        whole.substr(0, 5), whole.substr(0, whole.size() - 1),
+        whole + "more"}) {
+    const JobFailure failure = FailureBy(message);
+    EXPECT_EQ(failure.exit_code, 1);
+    EXPECT_THAT(failure.text,
+                HasSubstr("the launcher on b sent a damaged message"));
+  }
+  EXPECT_EQ(FailureBy(whole).exit_code, 7);
+}
+
+TEST(HostWatch, AFailureNeverLooksLikeSuccess) {
+  for (uint32_t code : {0u, 256u, 0x80000000u}) {
+    const JobFailure failure =
+        FailureBy(MessageWriter().U8(3).U32(code).Text("why").Take());
+    EXPECT_EQ(failure.exit_code, 1);
+    EXPECT_EQ(failure.text, "why");
+  }
 }
 
 TEST(HostWatch, WhoIsDoneMayGo) {
