@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
@@ -122,8 +123,8 @@ Status WriteEndpointsLog(const std::string& log_dir, const LaunchPlan& plan) {
   return OkStatus();
 }
 
-// Runs `meeting` on a thread, so that signals are heard. One that comes ends
-// this process: nothing has been started yet.
+// Runs `meeting` on a thread, so that signals are heard. One that tells to end
+// ends this process: nothing has been started yet.
 Status MeetUnlessTold(const GuardedJob& guard,
                       const std::function<Status()>& meeting) {
   int done[2];
@@ -142,12 +143,22 @@ Status MeetUnlessTold(const GuardedJob& guard,
     poll(events, 3, -1);
     if (events[1].revents != 0) _exit(128 + SIGKILL);
     signalfd_siginfo info;
-    if (events[0].revents != 0 &&
-        read(guard.signals, &info, sizeof(info)) == sizeof(info) &&
-        info.ssi_signo != SIGCHLD) {
-      WriteText(STDERR_FILENO, "fleetrun: told to end while hosts met\n");
-      _exit(128 + static_cast<int>(info.ssi_signo));
+    if (events[0].revents == 0 ||
+        read(guard.signals, &info, sizeof(info)) != sizeof(info)) {
+      continue;
     }
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGCHLD) continue;
+    if (signal == SIGUSR1 || signal == SIGUSR2) {
+      // Not kept for the ranks: one that has only just started dies of it.
+      WriteText(STDERR_FILENO,
+                base::Concat("fleetrun: SIG", sigabbrev_np(signal),
+                             " while hosts meet: there is no rank yet that "
+                             "could get it\n"));
+      continue;
+    }
+    WriteText(STDERR_FILENO, "fleetrun: told to end while hosts met\n");
+    _exit(128 + signal);
   }
   thread.join();
   return status;
@@ -248,6 +259,13 @@ Result<int> RunJob(const LaunchOptions& options, const Environment& env,
   // Hosts do not know of each other's restarts.
   const bool one_host = !master && plan.hosts.size() == 1;
   const int max_restarts = one_host ? options.max_restarts : 0;
+  if (options.max_restarts > max_restarts) {
+    WriteText(STDERR_FILENO,
+              LogLine("WARNING", __FILE__, __LINE__,
+                      base::Concat("--max_restarts=", options.max_restarts,
+                                   " is for jobs on one host: should this job "
+                                   "fail, it is not started again.")));
+  }
   for (int attempt = 0;; ++attempt) {
     ASSIGN_OR_RETURN(JobEnd end, RunOnce(options, env, guard, command, plan,
                                          master, attempt));

@@ -30,6 +30,25 @@ def free_row(count):
     raise AssertionError("no free ports")
 
 
+def listening_addresses(port):
+    """Of IPv4 sockets that listen at `port`, as /proc writes them."""
+    with open("/proc/net/tcp") as table:
+        rows = [line.split() for line in table.readlines()[1:]]
+    return {
+        row[1].split(":")[0]
+        for row in rows
+        if row[3] == "0A" and int(row[1].split(":")[1], 16) == port
+    }
+
+
+def num_connected(port):
+    """How many sockets are ends of connections at `port`."""
+    with open("/proc/net/tcp") as table:
+        rows = [line.split() for line in table.readlines()[1:]]
+    ends = [a.split(":")[1] for row in rows if row[3] == "01" for a in row[1:3]]
+    return ends.count(f"{port:04X}")
+
+
 class Cluster:
     """The launchers of hosts 127.0.0.2, 127.0.0.3, ..."""
 
@@ -136,14 +155,33 @@ def test_no_secret_is_a_warning(cluster):
 
 def test_a_signal_ends_the_wait_for_other_hosts(cluster):
     process = cluster.start(2, "--ips=127.0.0.2,127.0.0.3")
-    while True:  # until it waits, seen by its port
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.2", cluster.port)) == 0:
-                break
+    wait_until(lambda: listening_addresses(cluster.port), "the first host")
     process.send_signal(signal.SIGTERM)
     (done,) = cluster.finish()
     assert done.returncode == 128 + signal.SIGTERM
     cluster.launcher.assert_nothing_left()
+
+
+def test_a_message_for_ranks_does_not_end_the_wait_for_other_hosts(cluster):
+    process = cluster.start(2, "--ips=127.0.0.2,127.0.0.3")
+    wait_until(lambda: listening_addresses(cluster.port), "the first host")
+    process.send_signal(signal.SIGUSR1)
+    assert process.stderr.readline().startswith("fleetrun: SIGUSR1 while hosts meet")
+    process.send_signal(signal.SIGUSR2)
+    assert process.stderr.readline().startswith("fleetrun: SIGUSR2 while hosts meet")
+    cluster.start(3, "--ips=127.0.0.2,127.0.0.3")
+    for done in cluster.finish():
+        assert done.returncode == 0, done.stderr
+
+
+def test_restarts_are_for_one_host(cluster):
+    cluster.launcher.write("t.sh", "#!/bin/sh\nexit 5\n")
+    for host in (2, 3):
+        cluster.start(host, "--ips=127.0.0.2,127.0.0.3", "--max_restarts=3")
+    for done in cluster.finish():
+        assert done.returncode == 5
+        assert done.stderr.count("--max_restarts=3 is for jobs on one host") == 1
+        assert "starting the job again" not in done.stderr
 
 
 def test_taken_ports_are_named(cluster):
@@ -263,9 +301,9 @@ def test_a_host_that_is_done_ends_nobody(cluster):
 # --master
 
 
-def start_at_master(launcher, place, index, *flags, **env):
+def start_at_master(launcher, place, index, *flags, host="127.0.0.1", **env):
     return launcher.start(
-        f"--master=127.0.0.1:{place}",
+        f"--master={host}:{place}",
         "--nproc_per_node=2",
         f"--log_dir=log{index}",
         *flags,
@@ -321,6 +359,44 @@ def test_the_master_tells_what_differs(launcher, one, other, words):
     for process in started:
         done = launcher.finish(process)
         assert done.returncode == 2 and words in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("host", ["localhost", socket.gethostname()])
+def test_hosts_meet_at_a_master_by_name(launcher, host):
+    launcher.write("t.sh", SHOW)
+    place = free_row(1)
+    one = start_at_master(launcher, place, 0, "--nnodes=2", host=host)
+    wait_until(lambda: listening_addresses(place), "the master")
+    if host == "localhost":  # for nobody outside
+        assert listening_addresses(place) == {"0100007F"}
+    other = start_at_master(launcher, place, 1, "--nnodes=2", host=host)
+    for process in (one, other):
+        done = launcher.finish(process)
+        assert done.returncode == 0, done.stderr
+    text = "".join(
+        launcher.log(f"workerlog.{k}", f"log{i}") for i in (0, 1) for k in (0, 1)
+    )
+    ranks = re.findall(rf"(\d) of 4 at {re.escape(host)}:\d+, node (\d)", text)
+    assert ranks == [("0", "0"), ("1", "0"), ("2", "1"), ("3", "1")], text
+
+
+def test_a_launcher_that_starts_anew_is_counted_once(launcher):
+    launcher.write("t.sh", SHOW)
+    place = free_row(1)
+    master = start_at_master(launcher, place, 0, "--nnodes=3", "--rank=0")
+    wait_until(lambda: listening_addresses(place), "the master")
+    gone = start_at_master(launcher, place, 1, "--nnodes=3", "--rank=1")
+    wait_until(lambda: num_connected(place) == 2, "both ends of a connection")
+    gone.kill()
+    gone.communicate()
+    wait_until(lambda: num_connected(place) == 0, "the end of the connection")
+    later = [
+        start_at_master(launcher, place, i, "--nnodes=3", f"--rank={i}") for i in (1, 2)
+    ]
+    for process in (master, *later):
+        done = launcher.finish(process)
+        assert done.returncode == 0, done.stderr
+    assert [ranks_of(launcher, i) for i in range(3)] == [[0, 1], [2, 3], [4, 5]]
 
 
 def test_the_master_names_who_came(launcher):
