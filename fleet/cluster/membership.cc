@@ -152,6 +152,9 @@ Status DescribeDeath(const std::string& name, const Status& end) {
   if (end.code() == StatusCode::kDeadlineExceeded) {
     return Unavailable(name, " is dead: ", end.message());
   }
+  if (end.code() == StatusCode::kDataLoss) {
+    return Unavailable(name, " was shut out: ", end.message());
+  }
   return Unavailable(name, " is dead: its connection closed");
 }
 

@@ -70,8 +70,8 @@ Result<News> DecodeNews(std::string_view rest);
 // differs.
 Status CheckSameView(const JoinRequest& host, const JoinRequest& guest);
 
-// "rank 3 (...) is dead: it gave no sign of life for 10 s". `end` is what a
-// Link's on_end was given.
+// "rank 3 (...) is dead: it gave no sign of life for 10 s", or that it was shut
+// out for what it sent. `end` is what a Link's on_end was given.
 Status DescribeDeath(const std::string& name, const Status& end);
 
 // Says every ten seconds in the log what is waited for, and passes ^C on.

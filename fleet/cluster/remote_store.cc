@@ -25,6 +25,11 @@ enum Operation : uint8_t {
   kExpire = 7,  // the deadline of a call has passed; has no reply of its own
 };
 
+Status CheckNew(bool is_new, uint64_t number) {
+  if (is_new) return OkStatus();
+  return DataLoss("store: a second call ", number, " while the first waits");
+}
+
 std::string Reply(uint64_t number, const Status& status,
                   MessageWriter values = {}) {
   return MessageWriter().U64(number).Failure(status).Raw(values.Take()).Take();
@@ -59,7 +64,7 @@ Status StoreService::Handle(uint64_t caller, std::string_view message,
     case kWait: {
       const std::vector<std::string> keys = reader.Texts();
       RETURN_IF_ERROR(reader.Finish());
-      store_.StartWait(
+      const bool is_new = store_.StartWait(
           id, keys,
           [number, reply = std::move(reply)](
               const Result<std::vector<std::string>>& found) {
@@ -67,7 +72,7 @@ Status StoreService::Handle(uint64_t caller, std::string_view message,
             if (found.ok()) values.Texts(*found);
             reply(Reply(number, found.status(), std::move(values)));
           });
-      return OkStatus();
+      return CheckNew(is_new, number);
     }
     case kAdd: {
       const std::string key = reader.Text();
@@ -96,12 +101,12 @@ Status StoreService::Handle(uint64_t caller, std::string_view message,
       const auto member = static_cast<int>(reader.U32());
       const auto size = static_cast<int>(reader.U32());
       RETURN_IF_ERROR(reader.Finish());
-      store_.StartBarrier(
+      const bool is_new = store_.StartBarrier(
           id, name, member, size,
           [number, reply = std::move(reply)](const Status& status) {
             reply(Reply(number, status));
           });
-      return OkStatus();
+      return CheckNew(is_new, number);
     }
     case kExpire:
       RETURN_IF_ERROR(reader.Finish());

@@ -38,7 +38,7 @@ class StoreService final {
   // Handles what RemoteStore `caller` (not 0) sent. `reply` is given what is
   // for its OnReply: once for each request, now or later, on any thread, and
   // must neither wait nor call this object. DataLoss when `message` makes no
-  // sense.
+  // sense, also when it has the number of a call that still waits.
   Status Handle(uint64_t caller, std::string_view message,
                 std::function<void(std::string)> reply);
 

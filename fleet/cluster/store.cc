@@ -2,6 +2,7 @@
 
 #include "fleet/cluster/store.h"
 
+#include <algorithm>
 #include <charconv>
 #include <memory>
 #include <sstream>
@@ -19,22 +20,23 @@ using base::MutexLock;
 // "0, 3 and 17 more": a thousand names help nobody.
 constexpr size_t kMaxNamed = 8;
 
+// `names` are the first of `count`.
 template <typename T>
-std::string Join(const std::vector<T>& names) {
+std::string Join(const std::vector<T>& names, size_t count) {
   std::ostringstream out;
-  for (size_t i = 0; i < names.size() && i < kMaxNamed; ++i) {
+  const size_t num_named = std::min(names.size(), kMaxNamed);
+  for (size_t i = 0; i < num_named; ++i) {
     out << (i == 0 ? "" : ", ") << names[i];
   }
-  if (names.size() > kMaxNamed) {
-    out << " and " << names.size() - kMaxNamed << " more";
-  }
+  if (count > num_named) out << " and " << count - num_named << " more";
   return out.str();
 }
 
+// The first that are missing, as many as are named.
 template <typename Id>
-std::vector<int> Missing(const std::map<int, Id>& arrived, int size) {
+std::vector<int> FirstMissing(const std::map<int, Id>& arrived, int size) {
   std::vector<int> missing;
-  for (int member = 0; member < size; ++member) {
+  for (int member = 0; member < size && missing.size() < kMaxNamed; ++member) {
     if (!arrived.contains(member)) missing.push_back(member);
   }
   return missing;
@@ -110,8 +112,9 @@ Result<std::vector<std::string>> InProcessStore::Wait(
   using Values = Result<std::vector<std::string>>;
   const auto mailbox = std::make_shared<Mailbox<Values>>();
   const CallId id{0, NextNumber()};
-  StartWait(id, keys,
-            [mailbox](Values values) { mailbox->Put(std::move(values)); });
+  const bool is_new = StartWait(
+      id, keys, [mailbox](Values values) { mailbox->Put(std::move(values)); });
+  FLEET_CHECK(is_new);
   if (!mailbox->WaitUntil(deadline)) Expire(id);
   return mailbox->Take();
 }
@@ -159,8 +162,10 @@ Status InProcessStore::Barrier(std::string_view name, int member, int size,
                                Deadline deadline) {
   const auto mailbox = std::make_shared<Mailbox<Status>>();
   const CallId id{0, NextNumber()};
-  StartBarrier(id, name, member, size,
-               [mailbox](Status status) { mailbox->Put(std::move(status)); });
+  const bool is_new = StartBarrier(
+      id, name, member, size,
+      [mailbox](Status status) { mailbox->Put(std::move(status)); });
+  FLEET_CHECK(is_new);
   if (!mailbox->WaitUntil(deadline)) Expire(id);
   return mailbox->Take();
 }
@@ -177,11 +182,12 @@ void InProcessStore::Abort(Status reason) {
   Complete(completions);
 }
 
-void InProcessStore::StartWait(CallId id, const std::vector<std::string>& keys,
+bool InProcessStore::StartWait(CallId id, const std::vector<std::string>& keys,
                                WaitDone done) {
   Result<std::vector<std::string>> values = Unavailable("not asked");
   {
     MutexLock lock(mutex_);
+    if (WaitsLocked(id)) return false;
     std::vector<std::string_view> missing;
     for (const std::string& key : keys) {
       if (!values_.contains(key)) missing.push_back(key);
@@ -196,26 +202,25 @@ void InProcessStore::StartWait(CallId id, const std::vector<std::string>& keys,
       for (std::string_view key : missing) {
         wanted_[std::string(key)].push_back(id);
       }
-      const bool is_new =
-          waits_.emplace(id, WaitCall{keys, missing.size(), std::move(done)})
-              .second;
-      FLEET_CHECK(is_new, "store: call ", id.number, " of ", id.caller);
-      return;
+      waits_.emplace(id, WaitCall{keys, missing.size(), std::move(done)});
+      return true;
     }
   }
   done(std::move(values));
+  return true;
 }
 
-void InProcessStore::StartBarrier(CallId id, std::string_view name, int member,
+bool InProcessStore::StartBarrier(CallId id, std::string_view name, int member,
                                   int size, BarrierDone done) {
-  if (member < 0 || member >= size) {
+  if (member < 0 || member >= size || size > kMaxBarrierSize) {
     done(InvalidArgument("barrier ", name, ": member ", member, " of ", size));
-    return;
+    return true;
   }
   Status outcome;
   Completions completions;
   {
     MutexLock lock(mutex_);
+    if (WaitsLocked(id)) return false;
     const auto [at, is_new] =
         gatherings_.try_emplace(std::string(name), Gathering{size, {}});
     Gathering& gathering = at->second;
@@ -244,12 +249,13 @@ void InProcessStore::StartBarrier(CallId id, std::string_view name, int member,
       gathering.arrived.emplace(member, id);
       barriers_.emplace(
           id, BarrierCall{std::string(name), member, std::move(done)});
-      return;
+      return true;
     }
     if (gathering.arrived.empty()) gatherings_.erase(at);
   }
   Complete(completions);
   done(std::move(outcome));
+  return true;
 }
 
 void InProcessStore::Expire(CallId id) {
@@ -331,7 +337,7 @@ void InProcessStore::ExpireLocked(CallId id, Completions& completions) {
     }
     Status late =
         DeadlineExceeded("store: ", missing.size(), " of ", keys.size(),
-                         " keys never came: ", Join(missing));
+                         " keys never came: ", Join(missing, missing.size()));
     completions.push_back([done = std::move(wait.mapped().done),
                            late = std::move(late)] { done(late); });
   }
@@ -339,10 +345,12 @@ void InProcessStore::ExpireLocked(CallId id, Completions& completions) {
     const BarrierCall& call = barrier.mapped();
     const auto at = gatherings_.find(call.name);
     Gathering& gathering = at->second;
-    const std::vector<int> missing = Missing(gathering.arrived, gathering.size);
+    const size_t num_missing =
+        static_cast<size_t>(gathering.size) - gathering.arrived.size();
     Status late = DeadlineExceeded(
         "barrier ", call.name, ": member ", call.member, " waits for ",
-        missing.size(), " of ", gathering.size, " members: ", Join(missing));
+        num_missing, " of ", gathering.size, " members: ",
+        Join(FirstMissing(gathering.arrived, gathering.size), num_missing));
     gathering.arrived.erase(call.member);
     if (gathering.arrived.empty()) gatherings_.erase(at);
     completions.push_back([done = std::move(barrier.mapped().done),

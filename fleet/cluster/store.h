@@ -34,6 +34,9 @@ namespace fleet::cluster {
 // has passed. Values are any bytes. Thread-safe.
 class Store {
  public:
+  // No job has more ranks.
+  static constexpr int kMaxBarrierSize = 1 << 20;
+
   virtual ~Store() = default;
 
   // Gives `key` a value, whether or not it has one.
@@ -65,9 +68,9 @@ class Store {
   // Waits until members 0 to size-1 have all called it with this `name`. A name
   // can be used again as soon as the call returned. DeadlineExceeded names the
   // members that are missing; the caller is no longer counted then, and may
-  // call again. InvalidArgument when `member` is not one of `size`, or when
-  // another member came with another size; FailedPrecondition when `member` is
-  // already waiting there.
+  // call again. InvalidArgument when `member` is not one of `size`, when `size`
+  // is above kMaxBarrierSize, or when another member came with another size;
+  // FailedPrecondition when `member` is already waiting there.
   virtual Status Barrier(std::string_view name, int member, int size,
                          base::Deadline deadline) = 0;
 
@@ -99,7 +102,8 @@ class InProcessStore final : public Store {
 
   // The calls that may wait, for one who serves others and has no thread for
   // each: `done` runs once, here or on the thread of whoever completes the
-  // call, and must not call the store.
+  // call, and must not call the store. False, and `done` does not run, when a
+  // call of this id still waits.
 
   // Names a call. Caller 0 is this object's own.
   struct CallId {
@@ -109,10 +113,10 @@ class InProcessStore final : public Store {
   };
   using WaitDone = std::function<void(Result<std::vector<std::string>>)>;
   using BarrierDone = std::function<void(Status)>;
-  void StartWait(CallId id, const std::vector<std::string>& keys,
-                 WaitDone done);
-  void StartBarrier(CallId id, std::string_view name, int member, int size,
-                    BarrierDone done);
+  [[nodiscard]] bool StartWait(CallId id, const std::vector<std::string>& keys,
+                               WaitDone done);
+  [[nodiscard]] bool StartBarrier(CallId id, std::string_view name, int member,
+                                  int size, BarrierDone done);
   // The deadline of a call has passed: it ends as Wait and Barrier then do.
   // Nothing happens when it has ended before.
   void Expire(CallId id);
@@ -143,6 +147,9 @@ class InProcessStore final : public Store {
   using Completions = std::vector<std::function<void()>>;
 
   uint64_t NextNumber() EXCLUDES(mutex_);
+  bool WaitsLocked(CallId id) const REQUIRES(mutex_) {
+    return waits_.contains(id) || barriers_.contains(id);
+  }
   void PutLocked(std::string_view key, std::string_view value,
                  Completions& completions) REQUIRES(mutex_);
   Result<std::vector<std::string>> ValuesLocked(

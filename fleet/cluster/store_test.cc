@@ -2,6 +2,10 @@
 
 #include "fleet/cluster/store.h"
 
+#include <limits>
+#include <string>
+#include <vector>
+
 #include "fleet/cluster/store_conformance.h"
 
 namespace fleet::cluster {
@@ -29,6 +33,44 @@ TEST(InProcessStore, NamesNoMoreThanEightThatAreMissing) {
       StatusIs(StatusCode::kDeadlineExceeded,
                "barrier start: member 0 waits for 99 of 100 members: 1, 2, 3, "
                "4, 5, 6, 7, 8 and 91 more"));
+}
+
+TEST(InProcessStore, ABarrierHasASize) {
+  InProcessStore store;
+  const int most = Store::kMaxBarrierSize;
+  EXPECT_THAT(
+      store.Barrier("start", 0, most, base::Deadline::After({})),
+      StatusIs(StatusCode::kDeadlineExceeded,
+               "barrier start: member 0 waits for 1048575 of 1048576 members: "
+               "1, 2, 3, 4, 5, 6, 7, 8 and 1048567 more"));
+  for (int size : {most + 1, std::numeric_limits<int>::max()}) {
+    EXPECT_THAT(store.Barrier("start", 0, size, base::Deadline::After({})),
+                HasCode(StatusCode::kInvalidArgument));
+  }
+}
+
+TEST(InProcessStore, TwoCallsOfOneIdDoNotWait) {
+  InProcessStore store;
+  const InProcessStore::CallId id{1, 7};
+  int num_done = 0;
+  auto wait_done = [&](const Result<std::vector<std::string>>& values) {
+    EXPECT_OK(values);
+    ++num_done;
+  };
+  auto barrier_done = [&](const Status& status) {
+    EXPECT_OK(status);
+    ++num_done;
+  };
+  EXPECT_TRUE(store.StartWait(id, {"key"}, wait_done));
+  EXPECT_FALSE(store.StartWait(id, {"other"}, wait_done));
+  EXPECT_FALSE(store.StartBarrier(id, "all", 0, 2, barrier_done));
+  EXPECT_TRUE(store.StartWait({2, 7}, {"key"}, wait_done));
+  EXPECT_OK(store.Set("key", "value", base::Deadline::After({})));
+  EXPECT_EQ(num_done, 2);
+  EXPECT_TRUE(store.StartBarrier(id, "all", 0, 2, barrier_done));
+  EXPECT_FALSE(store.StartBarrier(id, "all", 1, 2, barrier_done));
+  EXPECT_TRUE(store.StartBarrier({2, 7}, "all", 1, 2, barrier_done));
+  EXPECT_EQ(num_done, 4);
 }
 
 }  // namespace
