@@ -1,22 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Rank 0's side: it listens, serves the store, and knows who is alive.
+#include "fleet/cluster/host_membership.h"
 
-#include <map>
-#include <optional>
 #include <random>
-#include <set>
 #include <sstream>
-#include <thread>
-#include <utility>
+#include <sys/socket.h>
+#include <vector>
 
 #include "fleet/base/check.h"
 #include "fleet/base/log.h"
-#include "fleet/base/mutex.h"
-#include "fleet/channel/meet.h"
-#include "fleet/cluster/membership_protocol.h"
-#include "fleet/cluster/news_board.h"
-#include "fleet/cluster/remote_store.h"
+#include "fleet/channel/socket.h"
 
 namespace fleet::cluster {
 namespace {
@@ -41,108 +34,60 @@ std::string RandomName() {
   return out.str();
 }
 
-class HostMembership final : public Membership {
- public:
-  HostMembership(const Role& role, const MeetingPlace& place,
-                 JoinOptions options)
-      : options_(std::move(options)),
-        self_(MakeJoinRequest(role, place)),
-        job_id_(RandomName()),
-        service_(values_),
-        store_({.send = [this](std::string message) { AskSelf(message); },
-                .interrupt = options_.interrupt}) {}
+bool IsAnyHost(const std::string& host) {
+  return host == "0.0.0.0" || host == "::";
+}
 
-  ~HostMembership() override {
-    if (listener_ != nullptr) {
-      listener_->Abort(FailedPrecondition("rank 0 has gone"));
+// Whether `fd` is a socket that listens where the ranks meet.
+bool ListensAt(int fd, const MeetingPlace& place) {
+  channel::SocketAddress bound;
+  bound.byte_size = sizeof(bound.storage);
+  int listens = 0;
+  socklen_t byte_size = sizeof(listens);
+  if (getsockname(fd, bound.get(), &bound.byte_size) != 0 ||
+      getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &byte_size) != 0 ||
+      listens == 0) {
+    return false;
+  }
+  const channel::Address own = ToAddress(bound);
+  for (const channel::Address& address : place.addresses) {
+    if (address.is_local() || own.is_local() || address.port != own.port) {
+      continue;
     }
-    if (acceptor_.joinable()) acceptor_.join();
-    std::map<uint64_t, std::unique_ptr<Guest>> guests;
-    {
-      MutexLock lock(mutex_);
-      guests.swap(guests_);
+    if (IsAnyHost(own.host)) return true;
+    const auto resolved = Resolve(address);
+    if (!resolved.ok()) continue;
+    for (const channel::SocketAddress& at : *resolved) {
+      if (ToAddress(at).host == own.host) return true;
     }
-    guests.clear();
-    store_.Abort(FailedPrecondition("this process has left its job"));
   }
+  return false;
+}
 
-  Status Open(const MeetingPlace& place, int listen_fd, Deadline deadline);
-  Status WaitForAll(Deadline deadline);
+}  // namespace
 
-  int rank() const override { return 0; }
-  int size() const override { return static_cast<int>(self_.view.worker_num); }
-  const std::string& job_id() const override { return job_id_; }
-  const std::string& host() const override { return host_; }
-  const std::string& secret() const override { return options_.secret; }
-  Store& store() override { return store_; }
-  int Subscribe(std::function<void(const News&)> listener) override {
-    return board_.Subscribe(std::move(listener));
+HostMembership::HostMembership(const Role& role, const MeetingPlace& place,
+                               JoinOptions options)
+    : options_(std::move(options)),
+      self_(MakeJoinRequest(role, place)),
+      job_id_(RandomName()),
+      service_(values_),
+      store_({.send = [this](std::string message) { AskSelf(message); },
+              .interrupt = options_.interrupt}) {}
+
+HostMembership::~HostMembership() {
+  if (listener_ != nullptr) {
+    listener_->Abort(FailedPrecondition("rank 0 has gone"));
   }
-  void Unsubscribe(int subscription) override {
-    board_.Unsubscribe(subscription);
+  if (acceptor_.joinable()) acceptor_.join();
+  std::map<uint64_t, std::unique_ptr<Guest>> guests;
+  {
+    MutexLock lock(mutex_);
+    guests.swap(guests_);
   }
-  void Report(std::string topic, Status why) override;
-  void Leave(Deadline deadline) override;
-
- private:
-  enum class Phase { kJoining, kRunning, kFailed };
-
-  // Somebody who connected, until the object dies or it is reaped.
-  struct Guest {
-    std::unique_ptr<Link> link;
-    int said_rank = 0;
-    std::optional<JoinRequest> joined;
-    bool left = false;
-    bool ended = false;
-  };
-
-  channel::MeetOptions MeetingOptions() const;
-  void AcceptGuests();
-  void TakeIn(channel::Connection connection);
-  void OnMessage(uint64_t id, std::string_view message);
-  void OnEnd(uint64_t id, const Status& why);
-  Status OnJoin(uint64_t id, std::string_view rest);
-  Status CheckGuestLocked(const Guest& guest, const JoinRequest& request)
-      REQUIRES(mutex_);
-  Status OnReport(uint64_t id, std::string_view rest);
-  void OnLeave(uint64_t id);
-  void SendTo(uint64_t id, std::string message);
-  void AskSelf(const std::string& message);
-
-  Guest* FindLocked(uint64_t id) REQUIRES(mutex_);
-  // By rank, those who joined and are still connected.
-  std::map<int, Guest*> MembersLocked() REQUIRES(mutex_);
-  std::string MissingLocked() REQUIRES(mutex_);
-  void SendToAllLocked(const std::string& message, int but_rank)
-      REQUIRES(mutex_);
-  // Tells those who came and, if asked to, waits a moment for the others.
-  void RefuseAll(const Status& why, bool wait_for_others);
-
-  const JoinOptions options_;
-  const JoinRequest self_;
-  const std::string job_id_;
-  std::string host_ = "127.0.0.1";  // set before Join returns
-
-  InProcessStore values_;
-  StoreService service_;
-  NewsBoard board_;
-
-  base::Mutex mutex_;
-  base::CondVar changed_;
-  Phase phase_ GUARDED_BY(mutex_) = Phase::kJoining;
-  Status failure_ GUARDED_BY(mutex_);
-  uint64_t next_guest_ GUARDED_BY(mutex_) = kSelf + 1;
-  std::map<uint64_t, std::unique_ptr<Guest>> guests_ GUARDED_BY(mutex_);
-  std::set<int> gone_ GUARDED_BY(mutex_);  // died or left, once running
-  std::set<int> told_ GUARDED_BY(mutex_);  // that they are refused, and why
-  std::string reached_at_ GUARDED_BY(mutex_);
-  std::string last_refusal_ GUARDED_BY(mutex_);
-
-  static constexpr uint64_t kSelf = 1;  // this process as a caller of the store
-  RemoteStore store_;
-  std::unique_ptr<Listener> listener_;
-  std::thread acceptor_;
-};
+  guests.clear();
+  store_.Abort(FailedPrecondition("this process has left its job"));
+}
 
 channel::MeetOptions HostMembership::MeetingOptions() const {
   channel::MeetOptions options;
@@ -154,10 +99,11 @@ channel::MeetOptions HostMembership::MeetingOptions() const {
   return options;
 }
 
-Status HostMembership::Open(const MeetingPlace& place, int listen_fd,
+Status HostMembership::Open(const MeetingPlace& place, channel::Fd socket,
                             Deadline deadline) {
-  if (listen_fd >= 0) {
-    ASSIGN_OR_RETURN(listener_, Listener::Adopt(listen_fd, MeetingOptions()));
+  if (socket.valid()) {
+    ASSIGN_OR_RETURN(listener_,
+                     Listener::Adopt(socket.Release(), MeetingOptions()));
   } else {
     Result<std::unique_ptr<Listener>> listener =
         ListenAt(place, MeetingOptions(), deadline);
@@ -165,7 +111,7 @@ Status HostMembership::Open(const MeetingPlace& place, int listen_fd,
     listener_ = std::move(*listener);
   }
   const std::string& bound = listener_->address().host;
-  if (!bound.empty() && bound != "0.0.0.0" && bound != "::") host_ = bound;
+  if (!bound.empty() && !IsAnyHost(bound)) host_ = bound;
   acceptor_ = std::thread([this] { AcceptGuests(); });
   return OkStatus();
 }
@@ -269,35 +215,7 @@ void HostMembership::AskSelf(const std::string& message) {
 }
 
 void HostMembership::OnMessage(uint64_t id, std::string_view message) {
-  const auto kind = static_cast<MessageKind>(message.front());
-  const std::string_view rest = message.substr(1);
-  Status handled;
-  if (kind == MessageKind::kJoin) {
-    handled = OnJoin(id, rest);
-  } else {
-    {
-      MutexLock lock(mutex_);
-      const Guest* guest = FindLocked(id);
-      if (guest == nullptr) return;
-      if (phase_ != Phase::kRunning || !guest->joined) {
-        handled = FailedPrecondition("it has not joined");
-      }
-    }
-    if (!handled.ok()) {
-    } else if (kind == MessageKind::kRequest) {
-      handled = service_.Handle(id, rest, [this, id](std::string reply) {
-        MessageWriter out;
-        out.Raw(reply);
-        SendTo(id, MakeMessage(MessageKind::kReply, std::move(out)));
-      });
-    } else if (kind == MessageKind::kReport) {
-      handled = OnReport(id, rest);
-    } else if (kind == MessageKind::kLeave) {
-      OnLeave(id);
-    } else {
-      handled = DataLoss("a message of kind ", int{message.front()});
-    }
-  }
+  const Status handled = Handle(id, message);
   if (handled.ok()) return;
   MutexLock lock(mutex_);
   Guest* guest = FindLocked(id);
@@ -305,6 +223,37 @@ void HostMembership::OnMessage(uint64_t id, std::string_view message) {
   FLEET_LOG(WARNING) << "rank 0: closed the connection to "
                      << guest->link->peer() << ": " << handled.message();
   guest->link->Close(handled);
+}
+
+Status HostMembership::Handle(uint64_t id, std::string_view message) {
+  const auto kind = static_cast<MessageKind>(message.front());
+  const std::string_view rest = message.substr(1);
+  if (kind == MessageKind::kJoin) return OnJoin(id, rest);
+  RETURN_IF_ERROR(CheckJoined(id));
+  switch (kind) {
+    case MessageKind::kRequest:
+      return service_.Handle(id, rest, [this, id](std::string reply) {
+        MessageWriter out;
+        out.Raw(reply);
+        SendTo(id, MakeMessage(MessageKind::kReply, std::move(out)));
+      });
+    case MessageKind::kReport:
+      return OnReport(id, rest);
+    case MessageKind::kLeave:
+      OnLeave(id);
+      return OkStatus();
+    default:
+      return DataLoss("a message of kind ", int{message.front()});
+  }
+}
+
+Status HostMembership::CheckJoined(uint64_t id) {
+  MutexLock lock(mutex_);
+  const Guest* guest = FindLocked(id);
+  if (guest != nullptr && guest->joined && phase_ == Phase::kRunning) {
+    return OkStatus();
+  }
+  return FailedPrecondition("it has not joined");
 }
 
 Status HostMembership::CheckGuestLocked(const Guest& guest,
@@ -531,19 +480,20 @@ void HostMembership::Leave(Deadline deadline) {
   }
 }
 
-}  // namespace
-
 Result<std::unique_ptr<Membership>> JoinAsHost(const Role& role,
                                                JoinOptions options,
                                                Deadline deadline) {
-  channel::Fd listen_fd(std::exchange(options.listen_fd, -1));
-  MeetingPlace place;
-  if (role.worker_num > 1) {
-    ASSIGN_OR_RETURN(place, FindMeetingPlace(role));
+  const bool alone = role.worker_num <= 1;
+  Result<MeetingPlace> found = FindMeetingPlace(role);
+  if (!found.ok() && !alone) return found.status();
+  const MeetingPlace place = found.ok() ? *std::move(found) : MeetingPlace();
+  channel::Fd listener;
+  if (ListensAt(options.listen_fd, place)) {
+    listener = channel::Fd(options.listen_fd);
   }
   auto host = std::make_unique<HostMembership>(role, place, std::move(options));
-  if (role.worker_num > 1) {
-    RETURN_IF_ERROR(host->Open(place, listen_fd.Release(), deadline));
+  if (!alone) {
+    RETURN_IF_ERROR(host->Open(place, std::move(listener), deadline));
   }
   RETURN_IF_ERROR(host->WaitForAll(deadline));
   return host;

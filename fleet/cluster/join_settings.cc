@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <sys/socket.h>
 #include <system_error>
 
 #include "fleet/base/file_system.h"
-#include "fleet/channel/socket.h"
-#include "fleet/cluster/endpoint.h"
 
 namespace fleet::cluster {
 namespace {
@@ -30,27 +28,6 @@ Result<std::string> ReadSecret(const Environment& env) {
     return secret;
   }
   return std::string(Find(env, "FLEET_SECRET").value_or(""));
-}
-
-// Whether `fd` is still the socket that the launcher gave.
-bool IsBoundTo(int fd, uint16_t port) {
-  channel::SocketAddress own;
-  own.byte_size = sizeof(own.storage);
-  if (getsockname(fd, own.get(), &own.byte_size) != 0) return false;
-  int listens = 0;
-  socklen_t byte_size = sizeof(listens);
-  (void)getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &byte_size);
-  return listens != 0 && ToAddress(own).port == port;
-}
-
-Result<int> ReadListenFd(const Environment& env) {
-  ASSIGN_OR_RETURN(const std::optional<int> fd,
-                   FindInt(env, "FLEET_LISTEN_FD"));
-  const auto current = Find(env, "PADDLE_CURRENT_ENDPOINT");
-  if (!fd || !current) return -1;
-  ASSIGN_OR_RETURN(const Endpoint endpoint,
-                   ParseEndpoint(*current, "PADDLE_CURRENT_ENDPOINT"));
-  return IsBoundTo(*fd, endpoint.port) ? *fd : -1;
 }
 
 }  // namespace
@@ -76,7 +53,9 @@ Result<JoinSettings> ReadJoinSettings(const Environment& env) {
   JoinSettings settings;
   JoinOptions& options = settings.options;
   ASSIGN_OR_RETURN(options.secret, ReadSecret(env));
-  ASSIGN_OR_RETURN(options.listen_fd, ReadListenFd(env));
+  ASSIGN_OR_RETURN(const std::optional<int> listen_fd,
+                   FindInt(env, "FLEET_LISTEN_FD"));
+  options.listen_fd = listen_fd.value_or(-1);
   ASSIGN_OR_RETURN(
       settings.start_timeout,
       ReadSeconds(env, "FLEET_START_TIMEOUT", settings.start_timeout));

@@ -24,11 +24,7 @@ struct JoinSettings {
 //   FLEET_SECRET_FILE        a file that holds the secret, its last line break
 //                            not counted; goes before FLEET_SECRET
 //   FLEET_SECRET             the secret
-//   FLEET_LISTEN_FD          options.listen_fd, if this descriptor is a socket
-//                            that is bound to the port of
-//                            PADDLE_CURRENT_ENDPOINT. Else it is passed over: a
-//                            process may start others, or join twice, and the
-//                            number then means something else.
+//   FLEET_LISTEN_FD          options.listen_fd
 //   FLEET_START_TIMEOUT      seconds, 300
 //   FLEET_HEARTBEAT_TIMEOUT  seconds, 10: options.heartbeat_patience. Beats are
 //                            a second apart, or a fifth of it if that is less.

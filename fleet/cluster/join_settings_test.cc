@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/cluster/membership_fixtures.h"
 
 namespace fleet::cluster {
 namespace {
@@ -59,19 +58,9 @@ TEST(JoinSettings, TakesTheSecretOfTheFileFirst) {
   EXPECT_THAT(ReadJoinSettings(env), HasCode(StatusCode::kNotFound));
 }
 
-TEST(JoinSettings, TakesTheLaunchersSocketAndNoOther) {
-  Port port;
-  const int fd = port.Release();
-  Environment env = {{"FLEET_LISTEN_FD", std::to_string(fd)},
-                     {"PADDLE_CURRENT_ENDPOINT", ToString(port.endpoint())}};
-  EXPECT_EQ(ReadJoinSettings(env)->options.listen_fd, fd);
-  Endpoint other = port.endpoint();
-  other.port ^= 1;
-  env["PADDLE_CURRENT_ENDPOINT"] = ToString(other);
-  EXPECT_EQ(ReadJoinSettings(env)->options.listen_fd, -1);
-  env["PADDLE_CURRENT_ENDPOINT"] = ToString(port.endpoint());
-  close(fd);
-  EXPECT_EQ(ReadJoinSettings(env)->options.listen_fd, -1);
+TEST(JoinSettings, TakesTheNumberOfTheLaunchersSocket) {
+  Environment env = {{"FLEET_LISTEN_FD", "7"}};
+  EXPECT_EQ(ReadJoinSettings(env)->options.listen_fd, 7);
   env["FLEET_LISTEN_FD"] = "three";
   EXPECT_THAT(ReadJoinSettings(env), HasCode(StatusCode::kInvalidArgument));
 }

@@ -31,8 +31,9 @@ namespace fleet::cluster {
 struct JoinOptions {
   // What all processes of the job know; empty: everybody is believed.
   std::string secret;
-  // A bound socket that the launcher gave this process, or -1. Rank 0 takes it
-  // and listens on it; the others leave it alone.
+  // A socket that the launcher gave this process, or -1. Rank 0 takes it if it
+  // listens where the ranks meet. Else it is left alone: a process may start
+  // others, or join twice, and the number then means something else.
   int listen_fd = -1;
   std::chrono::milliseconds heartbeat_interval = std::chrono::seconds(1);
   // Without a sign of life for so long, a rank counts as dead.

@@ -3,6 +3,7 @@
 #include "fleet/cluster/membership.h"
 
 #include <chrono>
+#include <fcntl.h>
 #include <memory>
 #include <string>
 #include <thread>
@@ -393,6 +394,64 @@ TEST(MembershipJoin, NonsenseAfterTheHelloDisturbsNobody) {
     }
     EXPECT_THAT(end, HasCode(StatusCode::kUnavailable));
   }
+}
+
+// A guest that joined and then repeats a number, over its bare connection.
+TEST(MembershipJoin, ACallThatIsMadeTwiceEndsItsCallerOnly) {
+  Port port;
+  const Role role = Worker(1, 2, port.endpoint());
+  JoinOptions host_options = Options();
+  host_options.listen_fd = port.Release();
+  std::unique_ptr<Membership> zero;
+  std::thread host([&] {
+    auto joined = Membership::Join(Worker(0, 2, port.endpoint()), host_options,
+                                   Patient());
+    EXPECT_OK(joined);
+    if (joined.ok()) zero = std::move(*joined);
+  });
+  channel::MeetOptions options;
+  options.self = {channel::ProcessKind::kWorker, 1};
+  options.secret = Options().secret;
+  auto connection = channel::Connect(
+      FindMeetingPlace(role).value().addresses.front(), options, Patient());
+  ASSERT_OK(connection);
+  channel::Channel& wire = *connection->channel;
+  auto send = [&](const std::string& message) {
+    EXPECT_OK(wire.Send(std::as_bytes(std::span(message)), Patient()));
+  };
+  send(Encode(MakeJoinRequest(role, {})));
+  host.join();
+  ASSERT_TRUE(zero);
+  for (int i = 0; i < 2; ++i) {
+    MessageWriter wait;
+    wait.U64(5).U8(3).Texts({"never"});
+    send(MakeMessage(MessageKind::kRequest, std::move(wait)));
+  }
+  Status end;
+  while (end.ok()) end = wire.RecvMessage(1000, Patient()).status();
+  EXPECT_THAT(end, HasCode(StatusCode::kUnavailable));
+  Reader at_zero(*zero);
+  const std::vector<News> news = at_zero.Wait(1);
+  ASSERT_EQ(news.size(), 1);
+  EXPECT_EQ(news[0].kind, News::Kind::kDied);
+  EXPECT_EQ(news[0].rank, 1);
+  EXPECT_THAT(news[0].why.message(),
+              HasSubstr("was shut out: store: a second call 5"));
+  EXPECT_OK(zero->store().Set("key", "value", Patient()));
+}
+
+TEST(MembershipJoin, RankZeroTakesASocketOnlyIfItListensAtThePlace) {
+  Port wrong;
+  const int fd = wrong.Release();
+  const Endpoint place = Port().endpoint();
+  std::vector<JoinOptions> options(2, Options());
+  options[0].listen_fd = fd;
+  const std::vector<Role> roles = {Worker(0, 2, place), Worker(1, 2, place)};
+  EXPECT_THAT(JoinAll(roles, options), testing::Each(IsOk()));
+  EXPECT_NE(fcntl(fd, F_GETFD), -1) << "a stranger's socket was closed";
+  close(fd);
+  // Nor is it taken when it is none any more.
+  EXPECT_THAT(JoinAll(roles, options), testing::Each(IsOk()));
 }
 
 TEST(MembershipJoin, ASecondProcessOfOneRankIsRefused) {

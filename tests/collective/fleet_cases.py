@@ -91,6 +91,11 @@ def train(kind, optimizer, out):
 def user_defined():
     """Started by hand: the endpoints from the script, and nothing from a launcher."""
     os.close(int(os.environ.pop("FLEET_LISTEN_FD")))
+    user_defined_with_a_socket()
+
+
+def user_defined_with_a_socket():
+    """A launcher holds the port for this process, whose script says the rest."""
     index = int(os.environ["PADDLE_TRAINER_ID"])
     endpoints = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")
     for name in list(os.environ):

@@ -17,6 +17,7 @@ STEPS = 20
         "queries",
         "metrics",
         "user_defined",
+        "user_defined_with_a_socket",
         "another_role",
         "static",
         "role_maker_alone",
