@@ -498,6 +498,29 @@ TEST(Reducer, AFailedExchangeIsThrownByBackward) {
   }
 }
 
+TEST(Reducer, ARankThatIsLateIsNamedByBackward) {
+  for (Overlap overlap : {Overlap::kNo, Overlap::kYes}) {
+    RunRanks(2, [&](Communicator& c) {
+      Net net;
+      ReducerOptions options;
+      options.overlap = overlap;
+      options.timeout = 2s;
+      options.interrupt = [] { return OkStatus(); };
+      auto reducer = Reducer::Make(c, net.named(), {}, options);
+      ASSERT_OK(reducer);
+      if (c.rank() == 1) return;  // and never has a gradient
+      Batch batch(4, 1);
+      try {
+        Backward(net.Loss(batch.x, batch.y), /*with_engine=*/true);
+        ADD_FAILURE() << "nothing was thrown";
+      } catch (const ExchangeError& error) {
+        EXPECT_EQ(error.status().code(), StatusCode::kDeadlineExceeded);
+        EXPECT_THAT(error.what(), HasSubstr("rank 1"));
+      }
+    });
+  }
+}
+
 TEST(Reducer, ABackwardThatFailsCanBeRepeated) {
   for (bool with_engine : {false, true}) {
     RunRanks(2, [&](Communicator& c) {

@@ -160,6 +160,18 @@ def test_late_rank_is_named_in_the_end(job):
     ranks.leaves_nothing()
 
 
+def test_late_rank_is_named_when_the_call_did_not_wait(job):
+    ranks = job(FLEET_TIMEOUT="3")
+    later = CATCH.replace("(x)", "(x, sync_op=False).wait()")
+    ranks.start(0, MEET + later)
+    ranks.start(1, MEET + "time.sleep(8)\n" + later)
+    assert ranks.ends(0) == 7
+    assert "rank 1" in error_of(ranks, 0)
+    assert "all_reduce" in error_of(ranks, 0)
+    ranks.ends(1)
+    ranks.leaves_nothing()
+
+
 def test_missing_rank_is_named(job):
     ranks = job(3, FLEET_START_TIMEOUT="3")
     ranks.start(0, MEET)
