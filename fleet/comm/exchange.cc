@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <utility>
 
 namespace fleet::comm {
@@ -134,7 +135,13 @@ Status Exchange::RecvLetter(int from, Span into) {
 }
 
 Status Exchange::TakeLetter(Link& link, const LinkHeader& header) {
-  Letter letter{header.call.type, std::vector<std::byte>(header.byte_size)};
+  Letter letter{header.call.type, {}};
+  try {
+    letter.bytes.resize(header.byte_size);
+  } catch (const std::exception&) {  // the size came from another process
+    return Unavailable("no memory for the ", header.byte_size,
+                       " bytes that rank ", link.peer(), " sent");
+  }
   RETURN_IF_ERROR(Wait(
       link, [&](Deadline slice) { return link.Take(letter.bytes, slice); },
       [&] {
@@ -146,12 +153,12 @@ Status Exchange::TakeLetter(Link& link, const LinkHeader& header) {
 }
 
 Status Exchange::TakeFailure(Link& link, const LinkHeader& header) {
-  std::string text(header.byte_size, ' ');
   const auto code = static_cast<StatusCode>(header.call.root);
   if (header.byte_size > Link::kInlineByteSize || code <= StatusCode::kOk ||
       code > StatusCode::kInternal) {
     return DataLoss(What(), ": rank ", link.peer(), " sent nonsense");
   }
+  std::string text(header.byte_size, ' ');
   RETURN_IF_ERROR(link.Take(std::as_writable_bytes(std::span(text)), Now()));
   return Status(code, base::Concat("rank ", link.peer(), ": ", text));
 }

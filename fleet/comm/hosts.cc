@@ -65,7 +65,7 @@ struct Lookout {
 
   Status Look() {
     if (exchange == nullptr) return OkStatus();
-    const Status status = exchange->Look();
+    Status status = exchange->Look();
     if (cause.ok()) cause = status;
     return status;
   }
@@ -132,7 +132,7 @@ class Hosts final : public Communicator {
     return Run(call, deadline, [&](Exchange& x) -> Status {
       // The data of a leader that is not the root stays as it is.
       const bool copied = layout_.leads() && rank() != call.root;
-      Bytes copy = copied ? CopyOf(data) : Bytes();
+      Bytes& copy = Hold(copied ? CopyOf(data) : Bytes());
       const Span work = copied ? SpanOf(copy, data.type) : data;
       RETURN_IF_ERROR(ReduceOnHost(call.op, work, deadline));
       if (layout_.leads()) {
@@ -161,7 +161,8 @@ class Hosts final : public Communicator {
   Status DoAllGather(const Call& call, ConstSpan mine, Span all,
                      Deadline deadline) override {
     return Run(call, deadline, [&](Exchange& x) -> Status {
-      ASSIGN_OR_RETURN(const Bytes block, GatherOnHost(mine, deadline));
+      ASSIGN_OR_RETURN(Bytes gathered, GatherOnHost(mine, deadline));
+      const Bytes& block = Hold(std::move(gathered));
       if (layout_.leads()) {
         const size_t part = mine.byte_size();
         for (int host = 0; host < x.size(); ++host) {
@@ -177,7 +178,7 @@ class Hosts final : public Communicator {
   Status DoReduceScatter(const Call& call, ConstSpan all, Span mine,
                          Deadline deadline) override {
     return Run(call, deadline, [&](Exchange& x) -> Status {
-      Bytes copy = layout_.leads() ? CopyOf(all) : Bytes();
+      Bytes& copy = Hold(layout_.leads() ? CopyOf(all) : Bytes());
       // Others than the root only read.
       const Span work = layout_.leads() ? SpanOf(copy, all.type)
                                         : Span{const_cast<std::byte*>(all.data),
@@ -225,7 +226,8 @@ class Hosts final : public Communicator {
     return Run(call, deadline, [&](Exchange& x) -> Status {
       const int root_host = layout_.host_of[call.root];
       const size_t part = mine.byte_size();
-      ASSIGN_OR_RETURN(const Bytes block, GatherOnHost(mine, deadline));
+      ASSIGN_OR_RETURN(Bytes parts, GatherOnHost(mine, deadline));
+      const Bytes& block = Hold(std::move(parts));
       Bytes whole;
       if (layout_.leads() && layout_.host == root_host) {
         whole.resize(part * size());
@@ -322,8 +324,14 @@ class Hosts final : public Communicator {
     Status outcome = CompareCalls(call, deadline);
     if (outcome.ok()) outcome = body(x);
     lookout_->exchange = nullptr;
-    return Settle(x, std::move(outcome));
+    outcome = Settle(x, std::move(outcome));
+    held_.clear();
+    return outcome;
   }
+
+  // Keeps what links are given to send until the call is settled: after a
+  // failure they may still look at it.
+  Bytes& Hold(Bytes bytes) { return held_.emplace_back(std::move(bytes)); }
 
   // The ranks of a host compare their calls here, leaders those of hosts with
   // the first message.
@@ -474,6 +482,7 @@ class Hosts final : public Communicator {
   // The last member, so that who sees that this rank has left its host finds
   // its links closed.
   const std::unique_ptr<Links> links_;
+  std::deque<Bytes> held_;  // of the call that goes on
 };
 
 }  // namespace

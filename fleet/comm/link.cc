@@ -12,6 +12,7 @@ namespace fleet::comm {
 namespace {
 
 constexpr size_t kHeaderByteSize = 32;
+constexpr uint64_t kMaxLetterByteSize = uint64_t{1} << 44;
 using HeaderBytes = std::array<std::byte, kHeaderByteSize>;
 
 base::Deadline Now() { return base::Deadline::After({}); }
@@ -55,7 +56,12 @@ Result<LinkHeader> Decode(std::span<const std::byte> frame) {
                  .number = le64toh(number)};
   header.byte_size = le64toh(byte_size);
   const size_t inlined = frame.size() - kHeaderByteSize;
-  if (header.kind > LinkHeader::Kind::kFailure ||
+  const bool whole =
+      header.kind != LinkHeader::Kind::kLetter ||
+      (static_cast<int>(header.call.type) < kNumDataTypes &&
+       header.call.count <= kMaxLetterByteSize &&
+       header.byte_size == header.call.count * ByteSize(header.call.type));
+  if (header.kind > LinkHeader::Kind::kFailure || !whole ||
       static_cast<int>(header.call.type) >= kNumDataTypes ||
       inlined !=
           (header.byte_size <= Link::kInlineByteSize ? header.byte_size : 0)) {

@@ -32,7 +32,8 @@ inline constexpr int kNumDataTypes = 10;
 
 // Bools are combined as numbers that are 0 or 1: sum and max are "or", product
 // and min are "and". The mean of integers and bools does not exist. float16 and
-// bfloat16 are added in float and rounded once.
+// bfloat16 are added in float and rounded once inside a host; between hosts
+// they are rounded at every hop.
 enum class ReduceOp : uint8_t {
   kSum = 0,
   kMean = 1,
