@@ -283,12 +283,5 @@ TEST(CountGpus, CountsDeviceFilesThatAreVisible) {
   std::filesystem::remove_all(root);
 }
 
-TEST(IsOwnAddress, IsWhatCanBeBoundTo) {
-  EXPECT_TRUE(IsOwnAddress("127.0.0.1"));
-  EXPECT_TRUE(IsOwnAddress("127.0.0.2"));
-  EXPECT_TRUE(IsOwnAddress("localhost"));
-  EXPECT_FALSE(IsOwnAddress("192.0.2.1"));  // for documents only
-}
-
 }  // namespace
 }  // namespace fleet::cluster
