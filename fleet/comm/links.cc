@@ -38,7 +38,8 @@ class Gathering final {
           deadline_, options_.interrupt,
           [&](Deadline slice) { return listener->Accept(slice); });
       if (!connection.ok()) return Missing(connection.status());
-      RETURN_IF_ERROR(Add(connection->peer.rank, *std::move(connection)));
+      const int came = connection->peer.rank;
+      RETURN_IF_ERROR(Add(came, *std::move(connection)));
     }
     return std::move(links_);
   }

@@ -46,7 +46,7 @@ Result<std::string> KeyOfThisHost() {
 class Watch final {
  public:
   void Add(const std::string& name, const std::vector<int>& ranks,
-           std::shared_ptr<AbortHandle> handle) EXCLUDES(mutex_) {
+           const std::shared_ptr<AbortHandle>& handle) EXCLUDES(mutex_) {
     {
       base::MutexLock lock(mutex_);
       // Names are used once, so what is there is there for good; a handle of a
@@ -181,7 +181,7 @@ class JobWorld final : public World {
                      membership_.store().CompareAndSet(
                          Key(name + "/ranks"), std::nullopt, mine, deadline));
     if (first == mine) return OkStatus();
-    const Status differs = FailedPrecondition(
+    Status differs = FailedPrecondition(
         name, ": rank ", membership_.rank(), " was given ranks ", mine,
         ", another rank ", first.value_or("none"));
     membership_.Report(name, differs);
@@ -198,6 +198,7 @@ class JobWorld final : public World {
     }
     cluster::Store& store = membership_.store();
     std::vector<std::string> names;
+    names.reserve(size);
     for (int i = 0; i < size; ++i) {
       names.push_back(Key(base::Concat("host/", i)));
     }
@@ -279,6 +280,7 @@ class JobWorld final : public World {
     }
     const int rank = membership_.rank();
     std::vector<int> hosts;
+    hosts.reserve(ranks.size());
     for (int other : ranks) hosts.push_back(host_of_[other]);
     Meeting meeting{
         .store = &membership_.store(),
