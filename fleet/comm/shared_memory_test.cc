@@ -167,7 +167,7 @@ TEST(SharedMemory, CallsOfAllKindsFollowEachOther) {
       const auto n = static_cast<float>(comm.size());
       const auto me = static_cast<float>(comm.rank());
       uint32_t random = 1;  // the same on all ranks
-      for (int i = 0; i < 300; ++i) {
+      for (int i = 0; i < 100; ++i) {
         random = random * 1664525 + 1013904223;
         const size_t count = size_t{1} << (random >> 24) % 19;
         const int root = static_cast<int>(random >> 16) % comm.size();
