@@ -29,6 +29,8 @@ function(fleet_library name)
       string(REGEX REPLACE "\\.cc$" "" test ${source})
       string(REPLACE "/" "_" test ${name}_${test})
       add_executable(${test} ${source})
+      # Tests are many and run once: compiling them quickly is worth more.
+      target_compile_options(${test} PRIVATE -O0)
       target_link_libraries(${test} PRIVATE fleet_options ${home} GTest::gmock
                                             GTest::gtest_main)
       if(ARG_TORCH)
