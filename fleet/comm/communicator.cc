@@ -264,7 +264,10 @@ base::Future<> Communicator::Start(std::function<Status(Communicator&)> calls) {
   Started started{std::move(calls), {}};
   base::Future<> future = started.done.future();
   started_.fetch_add(1, std::memory_order_relaxed);
-  if (!thread_.joinable()) thread_ = std::thread([this] { RunStarted(); });
+  {
+    base::MutexLock lock(mutex_);
+    if (!thread_.joinable()) thread_ = std::thread([this] { RunStarted(); });
+  }
   FLEET_CHECK(queue_.Push(std::move(started), Deadline::Infinite()).ok());
   return future;
 }
