@@ -3,6 +3,7 @@
 // Data parallel training, for paddle.DataParallel and SyncBatchNorm.
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -51,12 +52,13 @@ std::unique_ptr<sync::Reducer> MakeReducer(const std::vector<Named>& parameters,
       .bucket_bytes = bucket_bytes,
       .last_bucket_bytes = last_bucket_bytes,
       .ranks_on_host = g.job->fleet().role().local_size.value_or(0),
-      .timeout = g.job->fleet().timeout(),
+      .timeout = g.timeout(),
       .interrupt = g.job->interrupt()};
   std::vector<sync::NamedTensor> named_parameters = NamedTensors(parameters);
   std::vector<sync::NamedTensor> named_buffers = NamedTensors(buffers);
   Result<std::unique_ptr<sync::Reducer>> made = [&] {
     nb::gil_scoped_release release;
+    std::lock_guard lock(g.one_call);
     return sync::Reducer::Make(*g.communicator, std::move(named_parameters),
                                std::move(named_buffers), options);
   }();
@@ -78,8 +80,9 @@ Tensor SyncBatchNorm(const Tensor& input, std::optional<Tensor> weight,
   sync::SyncBatchNormOptions options{.channel_axis = channel_axis,
                                      .epsilon = epsilon,
                                      .momentum = momentum,
-                                     .timeout = g.job->fleet().timeout()};
+                                     .timeout = g.timeout()};
   nb::gil_scoped_release release;
+  std::lock_guard lock(g.one_call);
   return Tensor{sync::SyncBatchNorm(*g.communicator, input.value, value(weight),
                                     value(bias), value(mean), value(variance),
                                     options)};

@@ -141,22 +141,22 @@ nb::object Reduce(Tensor& tensor, int dst, int op, nb::handle group,
              });
 }
 
-void Send(const Tensor& tensor, int dst, nb::handle group) {
+nb::object Send(const Tensor& tensor, int dst, nb::handle group, bool sync) {
   Group& g = GroupOf(group);
-  Run(g, true,
-      [value = tensor.value, to = MemberOf(g, "dst", dst)](Communicator& c,
-                                                           Deadline deadline) {
-        return sync::Send(c, value, to, deadline);
-      });
+  return Run(g, sync,
+             [value = tensor.value, to = MemberOf(g, "dst", dst)](
+                 Communicator& c, Deadline deadline) {
+               return sync::Send(c, value, to, deadline);
+             });
 }
 
-void Recv(Tensor& tensor, int src, nb::handle group) {
+nb::object Recv(Tensor& tensor, int src, nb::handle group, bool sync) {
   Group& g = GroupOf(group);
-  Run(g, true,
-      [value = Written(tensor), from = MemberOf(g, "src", src)](
-          Communicator& c, Deadline deadline) {
-        return sync::Recv(c, value, from, deadline);
-      });
+  return Run(g, sync,
+             [value = Written(tensor), from = MemberOf(g, "src", src)](
+                 Communicator& c, Deadline deadline) {
+               return sync::Recv(c, value, from, deadline);
+             });
 }
 
 nb::object AllGather(const Tensor& tensor,
@@ -294,8 +294,10 @@ void BindDistributed(nb::module_& m) {
         nb::arg("sync"));
   m.def("reduce", Reduce, nb::arg("tensor"), nb::arg("dst"), nb::arg("op"),
         group, nb::arg("sync"));
-  m.def("send", Send, nb::arg("tensor"), nb::arg("dst"), group);
-  m.def("recv", Recv, nb::arg("tensor"), nb::arg("src"), group);
+  m.def("send", Send, nb::arg("tensor"), nb::arg("dst"), group,
+        nb::arg("sync"));
+  m.def("recv", Recv, nb::arg("tensor"), nb::arg("src"), group,
+        nb::arg("sync"));
   m.def("all_gather", AllGather, nb::arg("tensor"), targets, group,
         nb::arg("sync"));
   m.def("gather", Gather, nb::arg("tensor"), targets, nb::arg("dst"), group,

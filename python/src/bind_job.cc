@@ -2,6 +2,8 @@
 
 // The job of this process and its groups, for paddle.distributed.
 
+#include <chrono>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -117,11 +119,17 @@ void BindGroup(nb::module_& m) {
         [](nb::handle group) { GroupOf(group).destroyed = true; });
   m.def(
       "new_group",
-      [](std::optional<std::vector<int>> ranks) {
+      [](std::optional<std::vector<int>> ranks, std::optional<double> timeout) {
         Group& world = GroupOf(nb::none());
-        return &world.job->NewGroup(ranks ? *std::move(ranks) : world.ranks);
+        std::optional<std::chrono::milliseconds> own_timeout;
+        if (timeout) {
+          own_timeout = std::chrono::milliseconds(std::llround(1e3 * *timeout));
+        }
+        return &world.job->NewGroup(ranks ? *std::move(ranks) : world.ranks,
+                                    own_timeout);
       },
-      nb::rv_policy::reference, nb::arg("ranks").none());
+      nb::rv_policy::reference, nb::arg("ranks").none(),
+      nb::arg("timeout").none());
 }
 
 }  // namespace

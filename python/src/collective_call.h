@@ -71,27 +71,30 @@ class Task final {
 template <typename Call>
 nanobind::object Run(Group& group, bool sync, Call call) {
   if (group.communicator == nullptr) return nanobind::none();
-  const Job& job = *group.job;
+  RequireRunning(group);
   if (!sync) {
+    // The call may run when the group is gone, at the end of the process.
     auto later = [call = std::move(call),
-                  &job](comm::Communicator& communicator) {
+                  timeout = group.timeout()](comm::Communicator& communicator) {
       try {
         at::NoGradGuard guard;
-        return call(communicator, job.deadline());
+        return call(communicator, base::Deadline::After(timeout));
       } catch (const c10::Error& error) {
         return ops::FromException(error);
       }
     };
-    nanobind::gil_scoped_release release;
-    base::Future<> done = group.communicator->Start(std::move(later));
-    nanobind::gil_scoped_acquire acquire;
-    return nanobind::cast(Task(std::move(done), job.interrupt()));
+    base::Future<> done = [&] {
+      nanobind::gil_scoped_release release;
+      std::lock_guard lock(group.one_call);
+      return group.communicator->Start(std::move(later));
+    }();
+    return nanobind::cast(Task(std::move(done), group.job->interrupt()));
   }
   Status status;
   {
     nanobind::gil_scoped_release release;
     std::lock_guard lock(group.one_call);
-    status = call(*group.communicator, job.deadline());
+    status = call(*group.communicator, group.deadline());
   }
   ThrowIfError(status);
   return nanobind::none();

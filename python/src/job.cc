@@ -20,6 +20,7 @@ namespace nb = nanobind;
 struct Jobs {
   std::vector<std::unique_ptr<Job>> all;
   Job* current = nullptr;
+  std::vector<Job*> left;  // on purpose, before the process ends
 };
 
 Jobs& TheJobs() {
@@ -84,6 +85,14 @@ int Group::RankOf(int job_rank) const {
   return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
 }
 
+std::chrono::milliseconds Group::timeout() const {
+  return own_timeout.value_or(job->fleet().timeout());
+}
+
+base::Deadline Group::deadline() const {
+  return base::Deadline::After(timeout());
+}
+
 Job& Job::Connect(cluster::Role role) {
   WatchEndOfProcess();
   base::InterruptCheck interrupt = MakeSignalCheck();
@@ -112,11 +121,13 @@ Group& Job::group(int id) {
   return *groups_[id];
 }
 
-Group& Job::NewGroup(std::vector<int> ranks) {
+Group& Job::NewGroup(std::vector<int> ranks,
+                     std::optional<std::chrono::milliseconds> timeout) {
   auto group = std::make_unique<Group>();
   group->job = this;
   group->id = static_cast<int>(groups_.size());
   group->ranks = ranks;
+  group->own_timeout = timeout;
   group->rank = group->RankOf(fleet_->rank());
   Result<std::unique_ptr<comm::Communicator>> made = [&] {
     nb::gil_scoped_release release;
@@ -128,13 +139,17 @@ Group& Job::NewGroup(std::vector<int> ranks) {
 }
 
 void Job::Finish() {
-  if (forked() || std::exchange(finished_, true)) return;
+  if (forked() || finished_.exchange(true)) return;
   // What was started and nobody waited for is still part of the program.
   for (auto& group : groups_) {
     if (group->communicator == nullptr) continue;
+    // Another thread inside a call is not waited for.
+    std::unique_lock lock(group->one_call, std::try_to_lock);
+    if (!lock.owns_lock()) continue;
     base::Future<> idle = group->communicator->Start(
         [](comm::Communicator&) { return Status(); });
-    static_cast<void>(idle.Wait(deadline()));
+    lock.unlock();
+    static_cast<void>(idle.Wait(group->deadline()));
   }
   fleet_->Finish();
 }
@@ -145,12 +160,16 @@ void Job::End(int exit_status) {
   if (!finished_) {
     const Status why = Unavailable("rank ", fleet_->rank(),
                                    " ended with exit status ", exit_status);
-    for (auto& group : groups_) {
-      if (group->communicator != nullptr) group->communicator->Abort(why);
-    }
+    Abort(why);
   }
   groups_.clear();
   fleet_.reset();
+}
+
+void Job::Abort(const Status& why) {
+  for (auto& group : groups_) {
+    if (group->communicator != nullptr) group->communicator->Abort(why);
+  }
 }
 
 Job* CurrentJob() { return TheJobs().current; }
@@ -160,17 +179,32 @@ Job& BeginJob(cluster::Role role) {
   if (job != nullptr && job->size() > 1) return JobInUse();
   Job& begun = Job::Connect(std::move(role));
   TheJobs().current = &begun;
+  // All ranks are here, so none is in a call of a job before this one.
+  for (Job* old : std::exchange(TheJobs().left, {})) {
+    if (old->forked()) continue;
+    old->Abort(FailedPrecondition(
+        "this process has left the job, and has begun another one"));
+  }
   return begun;
 }
 
 void LeaveJob() {
   Job* job = std::exchange(TheJobs().current, nullptr);
   if (job == nullptr) return;
+  TheJobs().left.push_back(job);
   nb::gil_scoped_release release;
   job->Finish();
 }
 
 void ForgetJob() { TheJobs().current = nullptr; }
+
+void RequireRunning(const Group& group) {
+  if (!group.job->finished()) [[likely]]
+    return;
+  ThrowIfError(FailedPrecondition(
+      "group ", group.id,
+      " is of a job that has ended: this process has left it"));
+}
 
 Group& GroupOf(nb::handle group) {
   if (group.is_none()) return JobInUse().group(0);
@@ -178,6 +212,7 @@ Group& GroupOf(nb::handle group) {
   if (nb::isinstance<Group>(group)) {
     found = nb::inst_ptr<Group>(group);
     RequireOwn(*found->job);
+    RequireRunning(*found);
   } else if (PyLong_Check(group.ptr())) {
     found = &JobInUse().group(nb::cast<int>(group));
   } else {

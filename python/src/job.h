@@ -2,8 +2,9 @@
 
 // The jobs that this process is a worker of. There is one default job, behind
 // paddle.distributed; it begins with init_parallel, or by itself as a job of
-// one where nothing speaks of others. A job lives until the process ends,
-// because graphs and reducers refer to its communicators.
+// one where nothing speaks of others. The object lives until the process ends,
+// because graphs and reducers refer to its communicators, but a job that was
+// left listens nowhere, so that the same processes can begin another one.
 //
 // A process that ends with status 0 finishes its jobs, so that the others know
 // that its part ended well; with any other status, by a signal or by _exit it
@@ -15,8 +16,11 @@
 #ifndef FLEET_PYTHON_SRC_JOB_H_
 #define FLEET_PYTHON_SRC_JOB_H_
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,10 +46,15 @@ struct Group {
   // Null when this process is not in the group.
   comm::Communicator* communicator = nullptr;
   std::unique_ptr<comm::Communicator> owned;  // of all groups but 0
-  std::mutex one_call;  // a communicator takes one call at a time
+  std::mutex one_call;  // a communicator takes one call or Start at a time
+  // How long its calls wait for late ranks, if not as long as the job's.
+  std::optional<std::chrono::milliseconds> own_timeout;
 
   // The rank in the group of a rank of the job; -1 when it is not in it.
   int RankOf(int job_rank) const;
+  std::chrono::milliseconds timeout() const;
+  // For a call that begins now.
+  base::Deadline deadline() const;
 };
 
 class Job {
@@ -61,13 +70,17 @@ class Job {
   // Throws for one that does not exist. Groups stay where they are.
   Group& group(int id);
   // All ranks of the job call it with the same list. Throws.
-  Group& NewGroup(std::vector<int> ranks);
+  Group& NewGroup(std::vector<int> ranks,
+                  std::optional<std::chrono::milliseconds> timeout);
 
   // Whether this is a child that was forked from a worker.
   bool forked() const { return origin_.in_child(); }
 
   // This rank's part ended well; calls fail from now on. Idempotent.
   void Finish();
+  bool finished() const { return finished_; }
+  // Fails what still holds on to a communicator.
+  void Abort(const Status& why);
   // The end of the process, which is what `exit_status` says.
   void End(int exit_status);
 
@@ -76,21 +89,25 @@ class Job {
   base::InterruptCheck interrupt_;
   std::vector<std::unique_ptr<Group>> groups_;
   const channel::Origin origin_;
-  bool finished_ = false;
+  std::atomic<bool> finished_ = false;
 };
 
 // The default job if it has begun, else null.
 Job* CurrentJob();
 // Begins it; if it has begun with several ranks, nothing changes. Throws.
 Job& BeginJob(cluster::Role role);
-// Ends it well. The next collective begins another one.
+// Ends it well: calls on its groups fail from now on. Another one may begin.
 void LeaveJob();
 // Drops a job that a fork copied, so that this process can begin its own.
 void ForgetJob();
 
 // The group that a Python argument means: None or 0 for all ranks of the
-// default job, which begins if it has to; a number; or a Group. Throws.
+// default job, which begins if it has to; a number; or a Group. Throws, also
+// for a group of a job that has ended.
 Group& GroupOf(nanobind::handle group);
+
+// Throws for a group of a job that has ended.
+void RequireRunning(const Group& group);
 
 // Asks, on Python's main thread, whether a signal came whose handler raised;
 // then the error is set in this thread, and ThrowIfError lets it through. Takes

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the ranks of test_collectives.py do: `collective_cases.py CASE`."""
 
+import datetime
 import os
 import sys
 import threading
@@ -389,6 +390,122 @@ def threads():
     else:
         time.sleep(1)
         dist.barrier()
+
+
+def polled():
+    """Asking whether a message is completed makes it go on."""
+    me = dist.get_rank()
+    for size in (1, 1_000_000):
+        tensor = paddle.full([size], float(me))
+        if me == 0:
+            task = dist.isend(tensor, 1)
+        else:
+            task = dist.irecv(tensor, 0)
+            # Nobody sends yet: the question does not wait, nor does this.
+            assert not task.is_completed() and not task.wait(0.01)
+            dist.get_group()
+        if me == 0:
+            time.sleep(0.2)
+        until = time.monotonic() + 50
+        while not task.is_completed():
+            assert time.monotonic() < until
+            time.sleep(0.001)
+        assert task.wait()
+        assert (tensor.numpy() == 0).all()
+        dist.barrier()
+
+
+def again():
+    """Leaves the job and begins another one, with other groups."""
+    me, n = dist.get_rank(), dist.get_world_size()
+    old = [dist.get_group(), dist.new_group([1, 0])]
+    layer = paddle.nn.Linear(2, 2)
+    model = paddle.DataParallel(layer)
+    for round in range(3):
+        if me == round % n:
+            time.sleep(0.3)  # each is the last one to leave once
+        task = dist.isend(paddle.full([2], 7.0), 1) if me == 0 else None
+        if me == 1:
+            came = paddle.zeros([2])
+            dist.recv(came, 0)
+            assert came.numpy()[0] == 7
+        dist.destroy_process_group()
+        assert task is None or task.is_completed()
+        assert not dist.is_initialized()
+        for group in old:
+            try:
+                dist.all_reduce(paddle.ones([2]), group=group)
+                raise AssertionError("a group outlived its job")
+            except RuntimeError as error:
+                assert "has left" in str(error), error
+        dist.init_parallel_env()
+        assert dist.get_rank() == me and dist.get_world_size() == n
+        tensor = paddle.full([2], float(me + 1))
+        dist.all_reduce(tensor)
+        assert tensor.numpy()[0] == n * (n + 1) / 2
+        group = dist.new_group(list(reversed(range(n))))
+        assert group.id == 1 and dist.get_group(1) is group
+        dist.all_reduce(tensor, group=group)
+        old += [dist.get_group(), group]
+    # What was made in the first job is told, and does not wait for anybody.
+    try:
+        model(paddle.ones([1, 2])).sum().backward()
+        raise AssertionError("a model outlived its job")
+    except RuntimeError as error:
+        assert "has left the job" in str(error), error
+
+
+def starters():
+    """Threads whose first calls start at the same time, over and over."""
+    n = dist.get_world_size()
+    for _ in range(30):
+        group = dist.new_group()
+        tensors = [paddle.ones([8]) for _ in range(4)]
+        ready = threading.Barrier(len(tensors))
+        tasks = []
+
+        def start(tensor, group=group, ready=ready, tasks=tasks):
+            ready.wait()
+            tasks.append(dist.all_reduce(tensor, group=group, sync_op=False))
+
+        threads = [threading.Thread(target=start, args=(t,)) for t in tensors]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert all(task.wait() for task in tasks) and len(tasks) == len(tensors)
+        assert all((t.numpy() == n).all() for t in tensors)
+
+
+def impatient():
+    """The timeout of a group, and not that of the job, ends its calls."""
+    for bad in (0, -1, float("nan")):
+        try:
+            dist.new_group(timeout=bad)
+            raise AssertionError("no error")
+        except ValueError as error:
+            assert "timeout" in str(error)
+    seconds = dist.new_group(timeout=1)
+    delta = dist.new_group(timeout=datetime.timedelta(seconds=1))
+    if dist.get_rank() == 0:
+        for group, sync in ((seconds, True), (delta, False)):
+            try:
+                task = dist.all_reduce(paddle.ones([4]), group=group, sync_op=sync)
+                task.wait()
+                raise AssertionError("no error")
+            except TimeoutError as error:
+                assert "rank 1" in str(error), error
+    dist.barrier()  # the group of all has time
+
+
+def exits_with_messages():
+    """Rank 1 ends with 3 and with messages that nobody answers."""
+    dist.barrier()
+    if dist.get_rank() == 1:
+        dist.irecv(paddle.zeros([4]), 0)
+        dist.isend(paddle.zeros([1_000_000]), 0)
+        sys.exit(3)
+    dist.barrier()
 
 
 def fails():

@@ -47,6 +47,32 @@ def test_a_started_call_names_who_was_late():
     run(2, SCRIPT, "late", env={"FLEET_TIMEOUT": "1"})
 
 
+@pytest.mark.parametrize("backend", ["auto", "tcp"])
+def test_a_message_goes_on_when_asked_about(backend):
+    run(2, SCRIPT, "polled", env={"FLEET_COMM": backend})
+
+
+@pytest.mark.parametrize("num_ranks, backend", [(2, "auto"), (3, "auto"), (2, "tcp")])
+def test_ranks_leave_a_job_and_begin_another(num_ranks, backend):
+    run(num_ranks, SCRIPT, "again", "identity", env={"FLEET_COMM": backend})
+
+
+def test_threads_may_make_the_first_call_at_once():
+    run(2, SCRIPT, "starters")
+
+
+def test_a_group_has_a_timeout_of_its_own():
+    run(2, SCRIPT, "impatient")
+
+
+def test_a_failed_exit_does_not_wait_for_messages():
+    # Waiting would take until FLEET_TIMEOUT, which is later than this test's end.
+    with Job(2, SCRIPT, "exits_with_messages", env={"FLEET_TIMEOUT": "600"}) as job:
+        codes, outputs = job.wait(60)
+    assert codes == [1, 3], outputs
+    assert "rank 1" in outputs[0].splitlines()[-1], outputs[0]
+
+
 def test_a_forked_child_is_no_rank():
     run(2, SCRIPT, "forked", "identity")
 

@@ -8,6 +8,8 @@ task at once, and its wait() returns when the tensors may be used. In a job of o
 process, and outside of jobs, all of these are identities.
 """
 
+import datetime
+
 from .. import _core
 from .._core import Group, Tensor
 from ..tensor.creation import empty_like, zeros
@@ -50,14 +52,26 @@ class ReduceOp:
 
 # ---- groups
 
+_LONGEST_TIMEOUT = 10**8  # three years
+
 
 def new_group(ranks=None, backend=None, timeout=None):
     """A group of some ranks of the job, by default of all.
 
     Every rank of the job calls it with the same list; a rank's position in the list
-    is its rank in the group. `backend` and `timeout` are accepted as hints.
+    is its rank in the group. A call on the group that waits for late ranks longer than
+    `timeout`, a datetime.timedelta or seconds, fails; by default FLEET_TIMEOUT counts.
+    `backend` has no effect: FLEET_COMM chooses what moves the bytes.
     """
-    return _core.new_group(None if ranks is None else [int(r) for r in ranks])
+    if isinstance(timeout, datetime.timedelta):
+        timeout = timeout.total_seconds()
+    if timeout is not None and not 0 < timeout <= _LONGEST_TIMEOUT:
+        raise ValueError(
+            f"new_group: timeout must be more than 0 and at most {_LONGEST_TIMEOUT} "
+            f"seconds, but is {timeout}"
+        )
+    ranks = None if ranks is None else [int(r) for r in ranks]
+    return _core.new_group(ranks, timeout)
 
 
 def get_group(id=0):

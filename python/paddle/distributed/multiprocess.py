@@ -15,6 +15,7 @@ import traceback
 import warnings
 
 from .. import _core
+from .point_to_point import run_put_off
 
 __all__ = ["MultiprocessContext", "spawn"]
 
@@ -379,6 +380,7 @@ def _run(func, args, environment, listener, not_ours, errors, values, parent_pid
     _core.forget_parallel()  # the parent's, which a fork copied
     try:
         values.send(func(*args))
+        run_put_off()
         # A forked process skips what runs at exit.
         _core.leave_parallel()
     except SystemExit as stop:

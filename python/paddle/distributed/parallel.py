@@ -5,6 +5,7 @@ import os
 import warnings
 
 from .. import _core
+from .point_to_point import run_put_off
 
 __all__ = [
     "ParallelEnv",
@@ -112,8 +113,14 @@ def is_initialized():
 
 
 def destroy_process_group(group=None):
-    """Leaves the job, or forgets one group of it."""
+    """Leaves the job, or forgets one group of it.
+
+    After the job all of its groups raise, and init_parallel_env begins another job
+    when all ranks call it. A model in DataParallel belongs to the job that it was made
+    in.
+    """
     if group is None or group == 0:
+        run_put_off()
         _core.leave_parallel()
     else:
         _core.destroy_group(group)
