@@ -286,6 +286,14 @@ def test_launcher_passes_an_exit_status_on(tmp_path):
     assert "rank 1" in done.stderr.replace("=", " ").replace("[", "")
 
 
+def test_launcher_passes_the_status_of_sys_exit_on(tmp_path):
+    """Also with a message that nobody waits for and nobody takes."""
+    leave = "if rank == 1:\n    dist.irecv(x, 0)\n    sys.exit(3)\n"
+    done = fleetrun(tmp_path, MEET + leave + CATCH, FLEET_TIMEOUT="600")
+    assert done.returncode == 3, done.stderr
+    assert "rank 1" in done.stderr.replace("=", " ").replace("[", "")
+
+
 def test_launcher_shows_the_traceback(tmp_path):
     script = MEET + "if rank == 1: raise ValueError('bad row 17')\n" + FOR_EVER
     done = fleetrun(tmp_path, script)
