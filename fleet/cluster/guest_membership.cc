@@ -242,13 +242,20 @@ class Search final {
 
   Result<std::unique_ptr<Membership>> Run() {
     if (place_.addresses.size() > 1) return TryAll();
-    ASSIGN_OR_RETURN(
-        channel::Connection connection,
-        channel::Connect(place_.addresses.front(), meet_, deadline_));
-    auto guest = Enter(std::move(connection));
-    const auto refusal = guest->WaitForAll(patience_, deadline_);
-    RETURN_IF_ERROR(refusal.why);
-    return guest;
+    base::Interrupt nobody;
+    while (true) {
+      ASSIGN_OR_RETURN(
+          channel::Connection connection,
+          channel::Connect(place_.addresses.front(), meet_, deadline_));
+      auto guest = Enter(std::move(connection));
+      const auto refusal = guest->WaitForAll(patience_, deadline_);
+      if (refusal.why.ok()) return guest;
+      // Another job is there, perhaps the one that this process has just left.
+      if (!refusal.elsewhere || deadline_.expired()) return refusal.why;
+      RETURN_IF_ERROR(meet_.interrupt());
+      RETURN_IF_ERROR(
+          nobody.SleepUntil(Earlier(deadline_, Deadline::After(kGuessPause))));
+    }
   }
 
  private:

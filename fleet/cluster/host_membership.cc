@@ -2,6 +2,7 @@
 
 #include "fleet/cluster/host_membership.h"
 
+#include <fcntl.h>
 #include <random>
 #include <sstream>
 #include <sys/socket.h>
@@ -76,10 +77,7 @@ HostMembership::HostMembership(const Role& role, const MeetingPlace& place,
               .interrupt = options_.interrupt}) {}
 
 HostMembership::~HostMembership() {
-  if (listener_ != nullptr) {
-    listener_->Abort(FailedPrecondition("rank 0 has gone"));
-  }
-  if (acceptor_.joinable()) acceptor_.join();
+  StopListening();
   std::map<uint64_t, std::unique_ptr<Guest>> guests;
   {
     MutexLock lock(mutex_);
@@ -87,6 +85,13 @@ HostMembership::~HostMembership() {
   }
   guests.clear();
   store_.Abort(FailedPrecondition("this process has left its job"));
+}
+
+void HostMembership::StopListening() {
+  if (listener_ == nullptr) return;
+  listener_->Abort(FailedPrecondition("rank 0 has gone"));
+  if (acceptor_.joinable()) acceptor_.join();
+  listener_.reset();
 }
 
 channel::MeetOptions HostMembership::MeetingOptions() const {
@@ -102,8 +107,14 @@ channel::MeetOptions HostMembership::MeetingOptions() const {
 Status HostMembership::Open(const MeetingPlace& place, channel::Fd socket,
                             Deadline deadline) {
   if (socket.valid()) {
-    ASSIGN_OR_RETURN(listener_,
-                     Listener::Adopt(socket.Release(), MeetingOptions()));
+    // The socket itself stays open for the job after this one: bound anew, it
+    // would be in the way of connections of this one.
+    const int copy = fcntl(socket.get(), F_DUPFD_CLOEXEC, 0);
+    if (copy < 0 || fcntl(socket.get(), F_SETFD, FD_CLOEXEC) != 0) {
+      return ErrnoStatus(errno, base::Concat("descriptor ", socket.get()));
+    }
+    socket_ = std::move(socket);
+    ASSIGN_OR_RETURN(listener_, Listener::Adopt(copy, MeetingOptions()));
   } else {
     Result<std::unique_ptr<Listener>> listener =
         ListenAt(place, MeetingOptions(), deadline);
@@ -283,7 +294,10 @@ Status HostMembership::OnJoin(uint64_t id, std::string_view rest) {
   MutexLock lock(mutex_);
   Guest* guest = FindLocked(id);
   if (guest == nullptr || guest->joined) return OkStatus();
-  const bool elsewhere = request.meeting_name != self_.meeting_name;
+  // Who left this job comes for the next one of the same processes, for which
+  // rank 0 does not listen yet.
+  const bool elsewhere = request.meeting_name != self_.meeting_name ||
+                         left_.contains(request.rank);
   Status why = elsewhere ? FailedPrecondition("another job is at this address")
                          : CheckGuestLocked(*guest, request);
   if (why.ok()) {
@@ -339,6 +353,7 @@ void HostMembership::OnLeave(uint64_t id) {
   SendToAllLocked(Encode(news), news.rank);
   board_.Publish(std::move(news));
   gone_.insert(guest->joined->rank);
+  left_.insert(guest->joined->rank);
   changed_.NotifyAll();
 }
 
@@ -462,6 +477,12 @@ void HostMembership::Leave(Deadline deadline) {
     MutexLock lock(mutex_);
     SendToAllLocked(Encode(news), 0);
   }
+  WaitUntilOthersLeft(deadline);
+  StopListening();
+  (void)socket_.Release();
+}
+
+void HostMembership::WaitUntilOthersLeft(Deadline deadline) {
   Patience patience(options_.interrupt);
   while (true) {
     {

@@ -70,6 +70,8 @@ class HostMembership final : public Membership {
 
   channel::MeetOptions MeetingOptions() const;
   void AcceptGuests();
+  void StopListening();
+  void WaitUntilOthersLeft(base::Deadline deadline);
   void TakeIn(channel::Connection connection);
   void OnMessage(uint64_t id, std::string_view message);
   // What OnMessage does; the link of who sent nonsense is closed.
@@ -109,12 +111,14 @@ class HostMembership final : public Membership {
   uint64_t next_guest_ GUARDED_BY(mutex_) = kSelf + 1;
   std::map<uint64_t, std::unique_ptr<Guest>> guests_ GUARDED_BY(mutex_);
   std::set<int> gone_ GUARDED_BY(mutex_);  // died or left, once running
+  std::set<int> left_ GUARDED_BY(mutex_);  // of those, who said good-bye
   std::set<int> told_ GUARDED_BY(mutex_);  // that they are refused, and why
   std::string reached_at_ GUARDED_BY(mutex_);
   std::string last_refusal_ GUARDED_BY(mutex_);
 
   static constexpr uint64_t kSelf = 1;  // this process as a caller of the store
   RemoteStore store_;
+  channel::Fd socket_;  // that the launcher gave; `listener_` has a copy
   std::unique_ptr<channel::Listener> listener_;
   std::thread acceptor_;
 };

@@ -32,8 +32,9 @@ struct JoinOptions {
   // What all processes of the job know; empty: everybody is believed.
   std::string secret;
   // A socket that the launcher gave this process, or -1. Rank 0 takes it if it
-  // listens where the ranks meet. Else it is left alone: a process may start
-  // others, or join twice, and the number then means something else.
+  // listens where the ranks meet, and after Leave it is open for the next job
+  // of this process. Else it is left alone: a process may start others, or join
+  // twice, and the number then means something else.
   int listen_fd = -1;
   std::chrono::milliseconds heartbeat_interval = std::chrono::seconds(1);
   // Without a sign of life for so long, a rank counts as dead.
@@ -95,8 +96,9 @@ class Membership {
   virtual void Report(std::string topic, Status why) = 0;
 
   // Says good-bye: what ends now ends well. Rank 0 stays for the others until
-  // they have left, or until `deadline`. Called once, by no destructor: a
-  // process that ends without it has failed.
+  // they have left, or until `deadline`, and no longer listens then: the same
+  // processes may join another job. Called once, by no destructor: a process
+  // that ends without it has failed.
   virtual void Leave(base::Deadline deadline) = 0;
 };
 
