@@ -34,7 +34,7 @@ class Job {
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([this, rank, size] {
         JoinOptions options = Options();
-        if (rank == 0) options.listen_fd = port_.Release();
+        if (rank == 0) options.listen_fd = listen_fd_ = port_.Release();
         auto joined = Membership::Join(Worker(rank, size, port_.endpoint()),
                                        std::move(options), Patient());
         EXPECT_OK(joined);
@@ -47,11 +47,13 @@ class Job {
   Membership& operator[](int rank) { return *members_[rank]; }
   Role role(int rank) const { return Worker(rank, size(), port_.endpoint()); }
   int size() const { return static_cast<int>(members_.size()); }
+  int listen_fd() const { return listen_fd_; }
   // As a death: its destructor says no good-bye.
   void Kill(int rank) { members_[rank].reset(); }
 
  private:
   Port port_;
+  int listen_fd_ = -1;
   std::vector<std::unique_ptr<Membership>> members_;
 };
 
@@ -481,6 +483,30 @@ TEST(MembershipJoin, AThirdProcessInAFullJobIsRefused) {
               StatusIs(StatusCode::kFailedPrecondition,
                        HasSubstr("is not the only rank 1")));
   EXPECT_OK(job[1].store().Set("key", "value", Patient()));
+}
+
+TEST(MembershipJoin, TheSameProcessesJoinAgainAfterTheyLeft) {
+  Job job(2);
+  job[1].Leave(Patient());
+  // Rank 1 is there again before rank 0 has left, which still listens.
+  std::thread again([&] {
+    auto guest = Membership::Join(job.role(1), Options(), Patient());
+    ASSERT_OK(guest);
+    EXPECT_OK((*guest)->store().Wait({"key"}, Patient()));
+    (*guest)->Leave(Patient());
+  });
+  std::this_thread::sleep_for(100ms);
+  job[0].Leave(Patient());
+  JoinOptions options = Options();
+  options.listen_fd = job.listen_fd();
+  auto host = Membership::Join(job.role(0), options, Patient());
+  EXPECT_OK(host);
+  if (host.ok()) {
+    EXPECT_NE((*host)->job_id(), job[0].job_id());
+    EXPECT_OK((*host)->store().Set("key", "value", Patient()));
+    (*host)->Leave(Patient());
+  }
+  again.join();
 }
 
 TEST(MembershipJoin, CanBeInterrupted) {
