@@ -268,6 +268,10 @@ def test_strangers_at_the_port(job, words):
 
 
 # ---- under the launcher
+# The other rank, which does not fail by itself: the launcher has to end it.
+STAY = "time.sleep(100)\n"
+
+
 def fleetrun(tmp_path, script, *flags, **env):
     (tmp_path / "train.py").write_text(script)
     return subprocess.run(
@@ -281,7 +285,7 @@ def fleetrun(tmp_path, script, *flags, **env):
 
 
 def test_launcher_passes_an_exit_status_on(tmp_path):
-    done = fleetrun(tmp_path, MEET + "if rank == 1: os._exit(3)\n" + CATCH)
+    done = fleetrun(tmp_path, MEET + "if rank == 1: os._exit(3)\n" + STAY)
     assert done.returncode == 3, done.stderr
     assert "rank 1" in done.stderr.replace("=", " ").replace("[", "")
 
@@ -289,20 +293,20 @@ def test_launcher_passes_an_exit_status_on(tmp_path):
 def test_launcher_passes_the_status_of_sys_exit_on(tmp_path):
     """Also with a message that nobody waits for and nobody takes."""
     leave = "if rank == 1:\n    dist.irecv(x, 0)\n    sys.exit(3)\n"
-    done = fleetrun(tmp_path, MEET + leave + CATCH, FLEET_TIMEOUT="600")
+    done = fleetrun(tmp_path, MEET + leave + STAY, FLEET_TIMEOUT="600")
     assert done.returncode == 3, done.stderr
     assert "rank 1" in done.stderr.replace("=", " ").replace("[", "")
 
 
 def test_launcher_shows_the_traceback(tmp_path):
-    script = MEET + "if rank == 1: raise ValueError('bad row 17')\n" + FOR_EVER
+    script = MEET + "if rank == 1: raise ValueError('bad row 17')\n" + STAY
     done = fleetrun(tmp_path, script)
     assert done.returncode == 1
     assert "bad row 17" in done.stderr and "Traceback" in done.stderr
 
 
 def test_launcher_reports_a_signal(tmp_path):
-    script = MEET + "if rank == 1: os.kill(os.getpid(), 9)\n" + FOR_EVER
+    script = MEET + "if rank == 1: os.kill(os.getpid(), 9)\n" + STAY
     done = fleetrun(tmp_path, script)
     assert done.returncode == 128 + signal.SIGKILL
     assert "SIGKILL" in done.stderr
