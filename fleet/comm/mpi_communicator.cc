@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -18,6 +19,8 @@ namespace {
 constexpr int kNoticeTag = 1;
 constexpr int kMailTag = 2;      // what is sent: type and count
 constexpr int kMailDataTag = 3;  // its elements
+
+constexpr uint64_t kAnyCall = std::numeric_limits<uint64_t>::max();
 
 // MPI counts with an int; what is longer travels in pieces.
 constexpr size_t kMaxCount = size_t{1} << 30;
@@ -129,6 +132,7 @@ Status MpiCommunicator::Tell(const Notice& notice) {
   static_assert(std::is_trivially_copyable_v<Notice>);
   if (told_) return OkStatus();
   told_ = notice.news != News::kCall;
+  if (notice.news == News::kCall) called_ = notice.call.number;
   const size_t byte_size = offsetof(Notice, text) + notice.text_size;
   for (int i = 0; i < size(); ++i) {
     if (i == rank()) continue;
@@ -139,7 +143,7 @@ Status MpiCommunicator::Tell(const Notice& notice) {
   return OkStatus();
 }
 
-Status MpiCommunicator::Hear() {
+Status MpiCommunicator::Hear(uint64_t during) {
   if (broken()) return status();
   while (true) {
     int here = 0;
@@ -147,7 +151,7 @@ Status MpiCommunicator::Hear() {
     RETURN_IF_ERROR(
         MpiStatus(MPI_Iprobe(MPI_ANY_SOURCE, kNoticeTag, comm_, &here, &from),
                   "MPI_Iprobe"));
-    if (here == 0) return OkStatus();
+    if (here == 0) break;
     Notice notice;
     // It has arrived, so this does not wait.
     RETURN_IF_ERROR(
@@ -163,13 +167,18 @@ Status MpiCommunicator::Hear() {
         peer.left = true;
         break;
       case News::kFailed:
-        told_ = true;  // by that rank
-        return Status(notice.code,
-                      base::Concat("rank ", from.MPI_SOURCE, " gave up: ",
-                                   std::string_view(notice.text.data(),
-                                                    notice.text_size)));
+        if (!failure_.ok() && failed_in_ <= notice.call.number) break;
+        failed_in_ = notice.call.number;
+        failure_ = Status(notice.code,
+                          base::Concat("rank ", from.MPI_SOURCE, " gave up: ",
+                                       std::string_view(notice.text.data(),
+                                                        notice.text_size)));
+        break;
     }
   }
+  if (failure_.ok() || failed_in_ > during) return OkStatus();
+  told_ = true;  // by that rank
+  return failure_;
 }
 
 std::vector<int> MpiCommunicator::Missing() const {
@@ -208,7 +217,7 @@ Status MpiCommunicator::Agree(const Call& call, Patience& patience) {
   return library_.Poll(
       patience,
       [&]() -> Result<bool> {
-        RETURN_IF_ERROR(Hear());
+        RETURN_IF_ERROR(Hear(call.number));
         return AllCalled(call);
       },
       [&] {
@@ -221,10 +230,12 @@ template <typename Operation>
 Status MpiCommunicator::Move(std::string_view name, Patience& patience,
                              Operation begin) {
   MPI_Request request = MPI_REQUEST_NULL;
+  uint64_t during = 0;
   {
     base::MutexLock lock(library_.mutex);
     RETURN_IF_ERROR(library_.usable());
     RETURN_IF_ERROR(MpiStatus(begin(&request), name));
+    during = called_;
   }
   Status moved = library_.Poll(
       patience,
@@ -233,7 +244,7 @@ Status MpiCommunicator::Move(std::string_view name, Patience& patience,
         RETURN_IF_ERROR(
             MpiStatus(MPI_Test(&request, &done, MPI_STATUS_IGNORE), name));
         if (done != 0) return true;
-        RETURN_IF_ERROR(Hear());
+        RETURN_IF_ERROR(Hear(during));
         return false;
       },
       [&] {
@@ -464,7 +475,7 @@ Status MpiCommunicator::DoSend(ConstSpan data, int to, Deadline deadline) {
   std::shared_ptr<MpiSending> last;
   {
     base::MutexLock lock(library_.mutex);
-    RETURN_IF_ERROR(Hear());
+    RETURN_IF_ERROR(Hear(kAnyCall));
     if (peers_[to].left) {
       return Unavailable("send to rank ", to, ", which left");
     }
@@ -480,7 +491,7 @@ Status MpiCommunicator::DoSend(ConstSpan data, int to, Deadline deadline) {
       patience,
       [&]() -> Result<bool> {
         if (last->done) return true;
-        RETURN_IF_ERROR(Hear());
+        RETURN_IF_ERROR(Hear(kAnyCall));
         return false;
       },
       [&] {
@@ -505,7 +516,7 @@ Status MpiCommunicator::DoRecv(Span data, int from, Deadline deadline) {
       [&]() -> Result<bool> {
         ASSIGN_OR_RETURN(bool here, has_come());
         if (here) return true;
-        RETURN_IF_ERROR(Hear());
+        RETURN_IF_ERROR(Hear(kAnyCall));
         if (!peers_[from].left) return false;
         // What it sent before it left comes before that.
         ASSIGN_OR_RETURN(here, has_come());
@@ -539,11 +550,12 @@ Status MpiCommunicator::DoRecv(Span data, int from, Deadline deadline) {
 
 void MpiCommunicator::DoAbort() {
   const Status why = status();
+  base::MutexLock lock(library_.mutex);
   Notice notice{.news = News::kFailed, .code = why.code()};
+  notice.call.number = called_;
   notice.text_size =
       static_cast<uint32_t>(std::min(why.message().size(), notice.text.size()));
   std::memcpy(notice.text.data(), why.message().data(), notice.text_size);
-  base::MutexLock lock(library_.mutex);
   library_.NoteFailure();
   Tell(notice).ok();
 }

@@ -61,7 +61,7 @@ class MpiCommunicator final : public Communicator {
   struct Notice {
     News news = News::kCall;
     StatusCode code = StatusCode::kOk;
-    Call call;
+    Call call;  // of a failure: only the number of the last call
     uint32_t text_size = 0;
     std::array<char, 1000> text;
   };
@@ -80,8 +80,10 @@ class MpiCommunicator final : public Communicator {
 
   // To all other ranks.
   Status Tell(const Notice& notice) REQUIRES(library_.mutex);
-  // Takes what has come from them. Fails when one of them did, or Abort came.
-  Status Hear() REQUIRES(library_.mutex);
+  // Takes what has come from them. Fails when Abort came, or one of them failed
+  // in the call with the number `during` or before: a rank that is already in a
+  // later call has done its part of this one.
+  Status Hear(uint64_t during) REQUIRES(library_.mutex);
   // True when all ranks have made `call`.
   Result<bool> AllCalled(const Call& call) REQUIRES(library_.mutex);
   // Ranks that have not made the next call.
@@ -106,6 +108,10 @@ class MpiCommunicator final : public Communicator {
   MpiLibrary& library_;
   const MPI_Comm comm_;
   std::vector<Peer> peers_;  // by rank, with one unused for this rank
+  uint64_t called_ GUARDED_BY(library_.mutex) = 0;  // number of the last call
+  // The earliest that was heard of.
+  Status failure_ GUARDED_BY(library_.mutex);
+  uint64_t failed_in_ GUARDED_BY(library_.mutex) = 0;
   // All others know that this rank is out.
   bool told_ GUARDED_BY(library_.mutex) = false;
 };
