@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <thread>
@@ -20,6 +19,7 @@
 
 #include <climits>
 
+#include "fleet/base/cores.h"
 #include "fleet/channel/handover.h"
 
 namespace fleet::channel {
@@ -121,12 +121,6 @@ void FutexWake(std::atomic<uint32_t>& word) {
   word.fetch_add(1);
   (void)syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE,
                 INT_MAX, nullptr, nullptr, 0);
-}
-
-int CoresOfThisProcess() {
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
-  return CPU_COUNT(&cores);
 }
 
 void Pause() {
@@ -366,7 +360,7 @@ Result<std::unique_ptr<ByteStream>> OfferSharedMemory(
   // New memory is zero, and zero is where every control begins.
   ASSIGN_OR_RETURN(Mapping mapping, Mapping::Of(*memory, byte_size));
   const bool spin = options.processes_on_host > 0 &&
-                    options.processes_on_host <= CoresOfThisProcess();
+                    options.processes_on_host <= base::NumCores();
   handover.ring_byte_size = ring_byte_size;
   handover.spin = spin;
   RETURN_IF_ERROR(SendHandover(life.get(), handover, memory->get()));

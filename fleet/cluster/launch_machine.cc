@@ -3,11 +3,10 @@
 #include "fleet/cluster/launch_machine.h"
 
 #include <algorithm>
-#include <sched.h>
 #include <string_view>
 #include <system_error>
-#include <unistd.h>
 
+#include "fleet/base/cores.h"
 #include "fleet/cluster/bind_address.h"
 
 namespace fleet::cluster {
@@ -49,11 +48,8 @@ int CountGpus(const Environment& env, const std::filesystem::path& root) {
 }
 
 Machine ThisMachine(const Environment& env) {
-  cpu_set_t cores;
-  const bool known = sched_getaffinity(0, sizeof(cores), &cores) == 0;
   return {.num_gpus = CountGpus(env),
-          .num_cores = known ? CPU_COUNT(&cores)
-                             : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)),
+          .num_cores = base::NumCores(),
           .is_own_address = IsOwnAddress};
 }
 

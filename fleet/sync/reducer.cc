@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <sched.h>
 #include <unordered_set>
 #include <utility>
 
@@ -14,6 +13,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "fleet/base/cores.h"
 #include "fleet/ops/aten_error.h"
 #include "fleet/ops/backward.h"
 #include "fleet/sync/bucket_plan.h"
@@ -28,13 +28,6 @@ using base::Deadline;
 using comm::Communicator;
 using comm::ReduceOp;
 
-int CoresOfThisProcess() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
-  return CPU_COUNT(&cores);
-}
-
 bool Overlaps(const Communicator& communicator, const ReducerOptions& options) {
   // A GPU's calls do not wait, and belong to the stream of the thread.
   if (communicator.on_device()) return false;
@@ -43,7 +36,7 @@ bool Overlaps(const Communicator& communicator, const ReducerOptions& options) {
   }
   const int ranks =
       options.ranks_on_host > 0 ? options.ranks_on_host : communicator.size();
-  return CoresOfThisProcess() > ranks;
+  return base::NumCores() > ranks;
 }
 
 // Copies without a dispatch where both are plain memory, as most are.
