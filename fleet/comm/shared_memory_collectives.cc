@@ -49,6 +49,15 @@ size_t SharedMemory::PiecePerRank() const {
   return kSlotByteSize / size() / kCacheLine * kCacheLine;
 }
 
+void SharedMemory::StageForOthers(std::byte* stage, const std::byte* from,
+                                  size_t part, size_t n) const {
+  for (int i = 0; i < size(); ++i) {
+    if (i == rank()) continue;
+    const auto other = static_cast<size_t>(i);
+    Copy(stage + other * PiecePerRank(), from + other * part, n);
+  }
+}
+
 void SharedMemory::CombineStaged(const Call& call, const std::byte* data,
                                  uint64_t round, size_t offset, size_t n,
                                  std::byte* to) {
@@ -290,12 +299,7 @@ Status SharedMemory::DoScatter(const Call& call, ConstSpan all, Span mine,
   return InPieces(
       call, part, piece, deadline,
       [&](std::byte* stage, size_t begin, size_t n) {
-        if (!is_root) return;
-        for (int i = 0; i < size(); ++i) {
-          if (i == rank()) continue;
-          Copy(stage + static_cast<size_t>(i) * piece,
-               all.data + static_cast<size_t>(i) * part + begin, n);
-        }
+        if (is_root) StageForOthers(stage, all.data + begin, part, n);
       },
       [&](uint64_t round, size_t begin, size_t n) {
         const auto i = static_cast<size_t>(rank());
@@ -314,11 +318,7 @@ Status SharedMemory::DoReduceScatter(const Call& call, ConstSpan all, Span mine,
   return InPieces(
       call, part, piece, deadline,
       [&](std::byte* stage, size_t begin, size_t n) {
-        for (int i = 0; i < size(); ++i) {
-          if (i == rank()) continue;
-          Copy(stage + static_cast<size_t>(i) * piece,
-               all.data + static_cast<size_t>(i) * part + begin, n);
-        }
+        StageForOthers(stage, all.data + begin, part, n);
       },
       [&](uint64_t round, size_t begin, size_t n) {
         CombineStaged(call, all.data + me * part + begin, round, me * piece, n,
@@ -334,11 +334,7 @@ Status SharedMemory::DoAllToAll(const Call& call, ConstSpan from, Span to,
   return InPieces(
       call, part, piece, deadline,
       [&](std::byte* stage, size_t begin, size_t n) {
-        for (int i = 0; i < size(); ++i) {
-          if (i == rank()) continue;
-          Copy(stage + static_cast<size_t>(i) * piece,
-               from.data + static_cast<size_t>(i) * part + begin, n);
-        }
+        StageForOthers(stage, from.data + begin, part, n);
       },
       [&](uint64_t round, size_t begin, size_t n) {
         for (int i = 0; i < size(); ++i) {

@@ -255,6 +255,10 @@ class SharedMemory final : public Communicator {
 
   // Of a part for each rank in one slot.
   size_t PiecePerRank() const;
+  // Of parts of `part` bytes that begin at `from`, `n` bytes of each other
+  // rank's into its piece of the stage.
+  void StageForOthers(std::byte* stage, const std::byte* from, size_t part,
+                      size_t n) const;
 
   // Combines `n` bytes of this rank's `data` with what lies at `offset` in the
   // other ranks' stages of `round`.
