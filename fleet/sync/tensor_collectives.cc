@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/sync/tensor_collectives.h"
 
-#include <algorithm>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -255,46 +254,6 @@ Result<std::vector<Tensor>> Gather(Communicator& communicator,
     ASSIGN_OR_RETURN(Span to, SpanOf(all));
     RETURN_IF_ERROR(communicator.Gather(from, to, root, deadline));
     return Parts(all, mine.device());
-  });
-}
-
-Result<std::vector<Tensor>> AllGatherUneven(Communicator& communicator,
-                                            const Tensor& mine,
-                                            Deadline deadline) {
-  return Guarded([&]() -> Result<std::vector<Tensor>> {
-    if (!mine.defined() || mine.dim() == 0) {
-      return InvalidArgument(
-          "only tensors with a first extent can differ in it");
-    }
-    int64_t row = 1;
-    for (int64_t i = 1; i < mine.dim(); ++i) row *= mine.size(i);
-    Tensor about = at::empty({3}, at::kLong);
-    about[0] = mine.size(0);
-    about[1] = row;
-    about[2] = static_cast<int64_t>(mine.scalar_type());
-    ASSIGN_OR_RETURN(std::vector<Tensor> abouts,
-                     AllGather(communicator, about, deadline));
-    std::vector<int64_t> counts;
-    for (size_t i = 0; i < abouts.size(); ++i) {
-      counts.push_back(abouts[i][0].item<int64_t>());
-      if (abouts[i][1].item<int64_t>() != row ||
-          abouts[i][2].item<int64_t>() != about[2].item<int64_t>()) {
-        return FailedPrecondition(
-            "rank ", i, " gave rows of ", abouts[i][1].item<int64_t>(),
-            " elements, this rank of ", row, ", or of another type");
-      }
-    }
-    const int64_t most = *std::max_element(counts.begin(), counts.end());
-    std::vector<int64_t> shape(mine.sizes().begin(), mine.sizes().end());
-    shape[0] = most;
-    Tensor padded = at::zeros(shape, mine.options());
-    padded.narrow(0, 0, mine.size(0)).copy_(mine.detach());
-    ASSIGN_OR_RETURN(std::vector<Tensor> parts,
-                     AllGather(communicator, padded, deadline));
-    for (size_t i = 0; i < parts.size(); ++i) {
-      parts[i] = parts[i].narrow(0, 0, counts[i]);
-    }
-    return parts;
   });
 }
 

@@ -52,11 +52,6 @@ Result<std::vector<at::Tensor>> AllGather(comm::Communicator& communicator,
 Result<std::vector<at::Tensor>> Gather(comm::Communicator& communicator,
                                        const at::Tensor& mine, int root,
                                        base::Deadline deadline);
-// As AllGather, where the first extent of `mine` may differ between ranks; the
-// others and the type may not, which is FailedPrecondition.
-Result<std::vector<at::Tensor>> AllGatherUneven(
-    comm::Communicator& communicator, const at::Tensor& mine,
-    base::Deadline deadline);
 
 // Part i of the root's `parts`, each of which is like `mine`, goes into the
 // `mine` of rank i. Other ranks pass an empty list.

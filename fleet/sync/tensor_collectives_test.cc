@@ -95,23 +95,6 @@ TEST(TensorCollectives, GatherInTheOrderOfRanks) {
   });
 }
 
-TEST(TensorCollectives, UnevenGatherKeepsSizes) {
-  RunRanks(3, [](Communicator& c) {
-    auto all = AllGatherUneven(c, at::full({c.rank(), 2}, c.rank()), Soon());
-    ASSERT_OK(all.status());
-    for (int i = 0; i < 3; ++i) {
-      EXPECT_TRUE(at::equal((*all)[i], at::full({i, 2}, i))) << i;
-    }
-  });
-}
-
-TEST(TensorCollectives, UnevenGatherOfUnlikeRowsIsAnErrorOnAllRanks) {
-  RunRanks(2, [](Communicator& c) {
-    auto all = AllGatherUneven(c, at::zeros({2, c.rank() + 1}), Soon());
-    EXPECT_EQ(all.status().code(), StatusCode::kFailedPrecondition);
-  });
-}
-
 TEST(TensorCollectives, ScatterAndReduceScatterAndAllToAll) {
   RunRanks(2, [](Communicator& c) {
     Tensor mine = at::zeros({2});
