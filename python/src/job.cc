@@ -2,8 +2,10 @@
 #include "job.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <pthread.h>
+#include <unistd.h>
 #include <utility>
 
 #include "fleet/base/check.h"
@@ -31,7 +33,13 @@ Jobs& TheJobs() {
 // Python's atexit does not know how the process ends; this does. By then the
 // interpreter is gone.
 void EndJobs(int exit_status, void*) {
-  for (auto& job : TheJobs().all) job->End(exit_status);
+  bool failed = false;
+  for (auto& job : TheJobs().all) failed |= !job->End(exit_status);
+  if (!failed) return;
+  // The others have been told and will fail too. This process ends before them,
+  // so that a launcher finds the one that failed first.
+  std::fflush(nullptr);
+  _exit(exit_status);
 }
 
 void WatchEndOfProcess() {
@@ -154,16 +162,17 @@ void Job::Finish() {
   fleet_->Finish();
 }
 
-void Job::End(int exit_status) {
-  if (forked()) return;
+bool Job::End(int exit_status) {
+  if (forked()) return true;
   if (exit_status == 0) Finish();
-  if (!finished_) {
-    const Status why = Unavailable("rank ", fleet_->rank(),
-                                   " ended with exit status ", exit_status);
-    Abort(why);
+  if (!finished_ && size() > 1) {
+    Abort(Unavailable("rank ", fleet_->rank(), " ended with exit status ",
+                      exit_status));
+    return false;
   }
   groups_.clear();
   fleet_.reset();
+  return true;
 }
 
 void Job::Abort(const Status& why) {

@@ -81,8 +81,9 @@ class Job {
   bool finished() const { return finished_; }
   // Fails what still holds on to a communicator.
   void Abort(const Status& why);
-  // The end of the process, which is what `exit_status` says.
-  void End(int exit_status);
+  // The end of the process, which is what `exit_status` says. False when this
+  // rank failed; the others have been told then.
+  bool End(int exit_status);
 
  private:
   std::unique_ptr<Fleet> fleet_;
