@@ -29,6 +29,12 @@ Status CheckFeed(const program::Program& program, const Feed& feed) {
 
 }  // namespace
 
+void Executor::AddExtension(std::string op_type,
+                            std::shared_ptr<Extension> extension) {
+  extensions_[std::move(op_type)] = std::move(extension);
+  entries_.clear();
+}
+
 Result<std::vector<at::Tensor>> Executor::Run(
     const program::Program& program, Scope& scope,
     const std::vector<Feed>& feeds, const std::vector<std::string>& fetches) {
@@ -46,8 +52,8 @@ Result<Schedule*> Executor::Find(const program::Program& program,
                                  const std::vector<Feed>& feeds,
                                  const std::vector<std::string>& fetches) {
   auto fits = [&](const Entry& entry) {
-    return entry.program == &program && entry.version == program.version() &&
-           entry.fetches == fetches &&
+    return entry.program == program.id() &&
+           entry.version == program.version() && entry.fetches == fetches &&
            std::equal(entry.feeds.begin(), entry.feeds.end(), feeds.begin(),
                       feeds.end(), [](const std::string& a, const Feed& b) {
                         return a == b.name;
@@ -58,10 +64,11 @@ Result<Schedule*> Executor::Find(const program::Program& program,
     entries_.splice(entries_.begin(), entries_, found);
     return entries_.front().schedule.get();
   }
-  Entry entry{&program, program.version(), {}, fetches, nullptr};
+  Entry entry{program.id(), program.version(), {}, fetches, nullptr};
   for (const Feed& feed : feeds) entry.feeds.push_back(feed.name);
-  ASSIGN_OR_RETURN(entry.schedule,
-                   Schedule::Compile(program, library_, entry.feeds, fetches));
+  ASSIGN_OR_RETURN(
+      entry.schedule,
+      Schedule::Compile(program, library_, extensions_, entry.feeds, fetches));
   entries_.push_front(std::move(entry));
   if (entries_.size() > kMaxSchedules) entries_.pop_back();
   return entries_.front().schedule.get();

@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "fleet/base/status.h"
+#include "fleet/exec/extension.h"
 #include "fleet/exec/schedule.h"
 #include "fleet/exec/scope.h"
 #include "fleet/ops/kernel.h"
@@ -35,6 +36,10 @@ class Executor final {
   Executor(const ops::OpLibrary& library, ops::Context context)
       : library_(library), context_(context) {}
 
+  // From now on, operations of this type run by `extension`, also where a
+  // kernel exists. What was compiled before is compiled anew.
+  void AddExtension(std::string op_type, std::shared_ptr<Extension> extension);
+
   // Runs the main block once. InvalidArgument for a feed that the program does
   // not have, or of another type or shape than its variable, and what Schedule
   // says.
@@ -45,7 +50,7 @@ class Executor final {
 
  private:
   struct Entry {
-    const program::Program* program;
+    uint64_t program;  // its id
     uint64_t version;
     std::vector<std::string> feeds;
     std::vector<std::string> fetches;
@@ -58,6 +63,7 @@ class Executor final {
 
   const ops::OpLibrary& library_;
   const ops::Context context_;
+  Extensions extensions_;
   std::list<Entry> entries_;  // the most recently used first
 };
 

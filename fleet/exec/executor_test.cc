@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/matmul.h>
@@ -137,6 +138,96 @@ TEST_F(ExecutorTest, FetchIsACopy) {
       executor_.Run(program_, scope_, {{"x", at::ones({1, 4})}}, {"w"}));
   got[0].zero_();
   EXPECT_EQ(scope_.Get("w").sum().item<float>(), 12);
+}
+
+// Doubles, and remembers what it saw.
+class Doubling final : public Extension {
+ public:
+  class Step final : public ExtensionStep {
+   public:
+    explicit Step(Doubling& owner) : owner_(owner) {}
+    Status Run(std::span<const at::Tensor> inputs,
+               std::span<at::Tensor> outputs) override {
+      if (owner_.fails) return Unavailable("no way to double");
+      owner_.output_had_memory = outputs[0].defined();
+      outputs[0] = inputs[0] + inputs[0];
+      return OkStatus();
+    }
+
+   private:
+    Doubling& owner_;
+  };
+
+  Result<std::unique_ptr<ExtensionStep>> Prepare(
+      const program::Operation& op) override {
+    ++num_prepared;
+    if (op.inputs.size() != 1) return InvalidArgument("takes one slot");
+    return std::make_unique<Step>(*this);
+  }
+
+  int num_prepared = 0;
+  bool fails = false;
+  bool output_had_memory = true;
+};
+
+TEST_F(ExecutorTest, ExtensionRunsAnOperationThatHasNoKernel) {
+  block().Append({.type = "double_it",
+                  .inputs = {{"X", {"loss"}}},
+                  .outputs = {{"Out", {"twice"}}},
+                  .made_at = "net.py:9"});
+  AddVariable("twice", {1});
+  scope_.Get("w") = at::randn({4, 3});
+  auto run = [&] {
+    return executor_.Run(program_, scope_, {{"x", at::ones({1, 4})}},
+                         {"loss", "twice"});
+  };
+  EXPECT_THAT(run().status().message(), HasSubstr("no kernel"));
+  auto doubling = std::make_shared<Doubling>();
+  executor_.AddExtension("double_it", doubling);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK_AND_ASSIGN(auto got, run());
+    EXPECT_TRUE(at::allclose(got[1], got[0] * 2));
+  }
+  EXPECT_EQ(doubling->num_prepared, 1);
+  EXPECT_FALSE(doubling->output_had_memory);
+  doubling->fails = true;
+  Status status = run().status();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("net.py:9: double_it(loss float32"));
+}
+
+TEST_F(ExecutorTest, ExtensionSeesTheMemoryThatItsOutputHas) {
+  block().Append({.type = "double_it",
+                  .inputs = {{"X", {"w"}}},
+                  .outputs = {{"Out", {"w"}}}});
+  auto doubling = std::make_shared<Doubling>();
+  executor_.AddExtension("double_it", doubling);
+  scope_.Get("w") = at::ones({4, 3});
+  const void* memory = scope_.Get("w").data_ptr();
+  ASSERT_OK(
+      executor_.Run(program_, scope_, {{"x", at::ones({1, 4})}}, {}).status());
+  EXPECT_TRUE(doubling->output_had_memory);
+  EXPECT_EQ(scope_.Get("w").data_ptr(), memory);
+  EXPECT_EQ(scope_.Get("w").sum().item<float>(), 24);
+}
+
+TEST_F(ExecutorTest, AProgramAtTheAddressOfAnotherIsNotTakenForIt) {
+  scope_.Get("w") = at::ones({4, 3});
+  Scope scope;
+  std::vector<float> sums;
+  for (double value : {1.0, 2.0}) {
+    auto program = std::make_unique<program::Program>();
+    program->block(0).AddVariable({.name = "y"});
+    program->block(0).Append(
+        {.type = "fill_constant",
+         .outputs = {{"Out", {"y"}}},
+         .attrs = {
+             {"shape", {program::AttrKind::kLongs, std::vector<int64_t>{3}}},
+             {"value", {program::AttrKind::kFloat, value}}}});
+    ASSERT_OK_AND_ASSIGN(auto got, executor_.Run(*program, scope, {}, {"y"}));
+    sums.push_back(got[0].sum().item<float>());
+  }
+  EXPECT_EQ(sums, (std::vector<float>{3, 6}));
 }
 
 }  // namespace

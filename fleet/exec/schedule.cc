@@ -32,8 +32,9 @@ std::string Where(const Operation& op) {
 
 class ScheduleMaker {
  public:
-  ScheduleMaker(const program::Program& program, const ops::OpLibrary& library)
-      : block_(program.block(0)), library_(library) {}
+  ScheduleMaker(const program::Program& program, const ops::OpLibrary& library,
+                const Extensions& extensions)
+      : block_(program.block(0)), library_(library), extensions_(extensions) {}
 
   Result<std::unique_ptr<Schedule>> Make(
       const std::vector<std::string>& feeds,
@@ -73,6 +74,10 @@ class ScheduleMaker {
 
   Status Add(const Operation& op) {
     if (op.type == "feed" || op.type == "fetch") return OkStatus();
+    auto extension = extensions_.find(op.type);
+    if (extension != extensions_.end()) {
+      return AddExtension(op, *extension->second);
+    }
     const Op* forward = library_.Find(op.type);
     if (forward != nullptr) return AddForward(op, *forward);
     if (op.type.ends_with(kGrad)) {
@@ -107,6 +112,20 @@ class ScheduleMaker {
     }
     step.outputs.push_back(PlaceOf(name));
     written_.insert(name);
+  }
+
+  Status AddExtension(const Operation& op, Extension& extension) {
+    Schedule::Step step;
+    step.what = Where(op);
+    Result<std::unique_ptr<ExtensionStep>> prepared = extension.Prepare(op);
+    if (!prepared.ok()) return prepared.status().WithContext(step.what);
+    step.extension = *std::move(prepared);
+    for (const program::Slot& slot : op.inputs) AddInput(step, slot.arguments);
+    for (const program::Slot& slot : op.outputs) {
+      for (const std::string& name : slot.arguments) AddOutput(step, name);
+    }
+    schedule_->steps_.push_back(std::move(step));
+    return OkStatus();
   }
 
   Status AddForward(const Operation& op, const Op& kernels) {
@@ -195,6 +214,7 @@ class ScheduleMaker {
 
   const Block& block_;
   const ops::OpLibrary& library_;
+  const Extensions& extensions_;
   std::unique_ptr<Schedule> schedule_{new Schedule()};
   std::map<std::string, uint32_t> places_;
   std::set<std::string> fed_;
@@ -204,9 +224,9 @@ class ScheduleMaker {
 
 Result<std::unique_ptr<Schedule>> Schedule::Compile(
     const program::Program& program, const ops::OpLibrary& library,
-    const std::vector<std::string>& feeds,
+    const Extensions& extensions, const std::vector<std::string>& feeds,
     const std::vector<std::string>& fetches) {
-  return ScheduleMaker(program, library).Make(feeds, fetches);
+  return ScheduleMaker(program, library, extensions).Make(feeds, fetches);
 }
 
 Result<std::vector<at::Tensor>> Schedule::Run(Scope& scope,
@@ -250,19 +270,43 @@ Status Schedule::Load(Scope& scope, std::span<const at::Tensor> feeds) {
 Status Schedule::RunStep(const Step& step, const ops::Context& context) {
   c10::SmallVector<at::Tensor, 8> inputs;
   for (uint32_t place : step.inputs) inputs.push_back(values_[place]);
+  Status status;
+  try {
+    status = step.extension != nullptr ? RunExtension(step, inputs)
+                                       : RunKernel(step, inputs, context);
+  } catch (const std::exception& error) {
+    status = ops::FromException(error);
+  }
+  if (!status.ok()) return Explain(step, status);
+  for (uint32_t place : step.last_uses) values_[place].reset();
+  return OkStatus();
+}
+
+Status Schedule::RunKernel(const Step& step, std::span<const at::Tensor> inputs,
+                           const ops::Context& context) {
   ops::KernelCall call{inputs, step.slot_end, step.attrs, context,
                        ops::GradNeeds(step.needs)};
-  try {
-    step.kernel(call);
-  } catch (const std::exception& error) {
-    return Explain(step, ops::FromException(error));
-  }
+  step.kernel(call);
   for (size_t i = 0; i < step.outputs.size() && i < call.out.size(); ++i) {
     if (step.outputs[i] != kNothing) {
       values_[step.outputs[i]] = std::move(call.out[i]);
     }
   }
-  for (uint32_t place : step.last_uses) values_[place].reset();
+  return OkStatus();
+}
+
+Status Schedule::RunExtension(const Step& step,
+                              std::span<const at::Tensor> inputs) {
+  c10::SmallVector<at::Tensor, 8> outputs;
+  for (uint32_t place : step.outputs) {
+    outputs.push_back(place == kNothing ? at::Tensor() : values_[place]);
+  }
+  RETURN_IF_ERROR(step.extension->Run(inputs, outputs));
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (step.outputs[i] != kNothing) {
+      values_[step.outputs[i]] = std::move(outputs[i]);
+    }
+  }
   return OkStatus();
 }
 

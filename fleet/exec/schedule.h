@@ -18,6 +18,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "fleet/base/status.h"
+#include "fleet/exec/extension.h"
 #include "fleet/exec/scope.h"
 #include "fleet/ops/kernel.h"
 #include "fleet/ops/kernels.h"
@@ -33,7 +34,7 @@ class Schedule final {
   // operation and the user's line. `library` outlives the schedule.
   static Result<std::unique_ptr<Schedule>> Compile(
       const program::Program& program, const ops::OpLibrary& library,
-      const std::vector<std::string>& feeds,
+      const Extensions& extensions, const std::vector<std::string>& feeds,
       const std::vector<std::string>& fetches);
 
   // `feeds` in the order of Compile; they are only read. Persistable variables
@@ -48,10 +49,12 @@ class Schedule final {
  private:
   static constexpr uint32_t kNothing = UINT32_MAX;
 
-  // One kernel call. Places are indices into `values_`.
+  // One kernel call, or one call of an extension. Places are indices into
+  // `values_`.
   struct Step {
-    ops::KernelFn kernel;
-    std::vector<uint32_t> inputs;  // all slots, one after the other
+    ops::KernelFn kernel = nullptr;
+    std::unique_ptr<ExtensionStep> extension;  // in place of a kernel
+    std::vector<uint32_t> inputs;              // all slots, one after the other
     std::vector<uint32_t> slot_end;
     std::vector<uint32_t> outputs;  // kNothing: nobody wants it
     program::Attrs attrs;
@@ -71,6 +74,9 @@ class Schedule final {
   Schedule() = default;
   Status Load(Scope& scope, std::span<const at::Tensor> feeds);
   Status RunStep(const Step& step, const ops::Context& context);
+  Status RunKernel(const Step& step, std::span<const at::Tensor> inputs,
+                   const ops::Context& context);
+  Status RunExtension(const Step& step, std::span<const at::Tensor> inputs);
   Status Explain(const Step& step, const Status& reason) const;
   void Store(Scope& scope);
 

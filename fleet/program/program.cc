@@ -2,6 +2,7 @@
 #include "fleet/program/program.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 namespace fleet::program {
@@ -222,7 +223,18 @@ Status Block::InferTypes(const OpRegistry& registry, const Operation& op) {
 
 // ---- Program
 
-Program::Program() { blocks_.push_back(std::make_unique<Block>(*this, 0, -1)); }
+namespace {
+
+uint64_t NextId() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+}  // namespace
+
+Program::Program() : id_(NextId()) {
+  blocks_.push_back(std::make_unique<Block>(*this, 0, -1));
+}
 
 Block& Program::AddBlock(int parent) {
   Touch();

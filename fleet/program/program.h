@@ -188,6 +188,8 @@ class Program final {
   // A further block inside `parent`.
   Block& AddBlock(int parent);
 
+  // Of no other program of this process, alive or gone.
+  uint64_t id() const { return id_; }
   // Grows with every change of operations or variables, so that what was
   // compiled of an older state is known to be old.
   uint64_t version() const { return version_; }
@@ -201,6 +203,7 @@ class Program final {
   std::unique_ptr<Program> Clone() const;
 
  private:
+  const uint64_t id_;
   uint64_t version_ = 0;
   int64_t last_op_id_ = 0;
   std::vector<std::unique_ptr<Block>> blocks_;
