@@ -15,6 +15,8 @@ class OpLibrary final {
 
   const Op* Find(std::string_view name) const { return kernels_.Find(name); }
   std::vector<const Op*> All() const { return kernels_.All(); }
+  // Of all ops, also those without kernels.
+  const program::OpRegistry& definitions() const { return definitions_; }
 
  private:
   program::OpRegistry definitions_;

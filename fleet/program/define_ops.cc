@@ -17,6 +17,8 @@ void DefineAllOps(OpRegistry& ops) {
   DefineIndexingOps(ops);
   DefineSearchOps(ops);
   DefineCreationOps(ops);
+  DefineOptimizerOps(ops);
+  DefineCollectiveOps(ops);
 }
 
 }  // namespace fleet::program

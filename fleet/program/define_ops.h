@@ -23,6 +23,8 @@ void DefineManipulationOps(OpRegistry& ops);
 void DefineIndexingOps(OpRegistry& ops);
 void DefineSearchOps(OpRegistry& ops);
 void DefineCreationOps(OpRegistry& ops);
+void DefineOptimizerOps(OpRegistry& ops);
+void DefineCollectiveOps(OpRegistry& ops);
 
 }  // namespace fleet::program
 

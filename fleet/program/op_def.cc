@@ -266,8 +266,8 @@ Result<std::vector<TensorType>> OpDef::InferTypes(const OpTypes& types) const {
   return inferred.status().WithContext(name + "(" + given + ")");
 }
 
-void OpRegistry::Define(std::string_view schema, ShapeRule shape,
-                        std::string_view grad) {
+OpDef& OpRegistry::Add(std::string_view schema, ShapeRule shape,
+                       std::string_view grad) {
   auto def = std::make_unique<OpDef>();
   SchemaReader in(schema);
   def->name = in.Word();
@@ -292,6 +292,17 @@ void OpRegistry::Define(std::string_view schema, ShapeRule shape,
   def->grad = ReadGradRule(*def, grad);
   auto [it, added] = defs_.emplace(def->name, std::move(def));
   FLEET_CHECK(added, "op defined twice: ", it->first);
+  return *it->second;
+}
+
+void OpRegistry::Define(std::string_view schema, ShapeRule shape,
+                        std::string_view grad) {
+  Add(schema, std::move(shape), grad);
+}
+
+void OpRegistry::DefineExternal(std::string_view schema, ShapeRule shape,
+                                std::string_view grad) {
+  Add(schema, std::move(shape), grad).external = true;
 }
 
 const OpDef* OpRegistry::Find(std::string_view name) const {

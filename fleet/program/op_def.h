@@ -125,6 +125,9 @@ struct OpDef {
   std::vector<AttrDef> attrs;
   ShapeRule shape;
   GradRule grad;
+  // Without kernel: an extension of the executor, or the executor itself, runs
+  // it. Only programs can hold it.
+  bool external = false;
 
   int InputSlot(std::string_view name) const;   // -1: no such slot
   int OutputSlot(std::string_view name) const;  // -1: no such slot
@@ -151,11 +154,16 @@ class OpRegistry {
   // and a name that is taken, are broken invariants and abort.
   void Define(std::string_view schema, ShapeRule shape,
               std::string_view grad = "");
+  // The same for an op without kernel.
+  void DefineExternal(std::string_view schema, ShapeRule shape,
+                      std::string_view grad = "");
 
   const OpDef* Find(std::string_view name) const;  // nullptr: no such op
   std::vector<const OpDef*> All() const;           // sorted by name
 
  private:
+  OpDef& Add(std::string_view schema, ShapeRule shape, std::string_view grad);
+
   std::map<std::string, std::unique_ptr<OpDef>, std::less<>> defs_;
 };
 
