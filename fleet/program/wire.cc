@@ -588,4 +588,14 @@ Result<std::unique_ptr<Program>> Parse(std::string_view bytes) {
   return program;
 }
 
+std::string Serialize(const TensorType& type) { return TensorDesc(type); }
+
+Result<TensorType> ParseTensorType(std::string_view bytes) {
+  try {
+    return ReadTensorDesc(pbf_reader(bytes.data(), bytes.size()));
+  } catch (const std::exception& error) {
+    return DataLoss("a tensor's type is damaged (", error.what(), ")");
+  }
+}
+
 }  // namespace fleet::program

@@ -21,6 +21,10 @@ std::string Serialize(const Program& program);
 // where. What other versions of Paddle add and we do not know is left out.
 Result<std::unique_ptr<Program>> Parse(std::string_view bytes);
 
+// A tensor's type alone, as Paddle's files have it before the data.
+std::string Serialize(const TensorType& type);
+Result<TensorType> ParseTensorType(std::string_view bytes);
+
 }  // namespace fleet::program
 
 #endif  // FLEET_PROGRAM_WIRE_H_

@@ -112,5 +112,14 @@ TEST(WireTest, BlockThatIsNotThere) {
               HasSubstr("while: sub_block is block 3 of 1"));
 }
 
+TEST(WireTest, TypesAlone) {
+  const TensorType type{DType::kBfloat16, {2, 0, 7}};
+  const std::string bytes = Serialize(type);
+  ASSERT_OK_AND_ASSIGN(TensorType back, ParseTensorType(bytes));
+  EXPECT_EQ(back, type);
+  EXPECT_THAT(ParseTensorType(bytes.substr(0, bytes.size() - 1)),
+              HasCode(StatusCode::kDataLoss));
+}
+
 }  // namespace
 }  // namespace fleet::program
