@@ -29,6 +29,8 @@ inline constexpr size_t kMaxPowers = 2;
 struct Sgd {
   static constexpr std::array<std::string_view, 0> kState = {};
   static constexpr std::array<std::string_view, 0> kPowers = {};
+
+  friend bool operator==(const Sgd&, const Sgd&) = default;
 };
 
 // v = mu * v + g;  p -= lr * v, or with nesterov p -= lr * (g + mu * v)
@@ -38,6 +40,8 @@ struct Momentum {
 
   static constexpr std::array<std::string_view, 1> kState = {"velocity"};
   static constexpr std::array<std::string_view, 0> kPowers = {};
+
+  friend bool operator==(const Momentum&, const Momentum&) = default;
 };
 
 // m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g * g
@@ -56,6 +60,8 @@ struct Adam {
                                                              "moment2"};
   static constexpr std::array<std::string_view, 2> kPowers = {"beta1_pow_acc",
                                                               "beta2_pow_acc"};
+
+  friend bool operator==(const Adam&, const Adam&) = default;
 };
 
 // s += g * g;  p -= lr * g / (sqrt(s) + epsilon)
@@ -65,6 +71,8 @@ struct Adagrad {
 
   static constexpr std::array<std::string_view, 1> kState = {"moment"};
   static constexpr std::array<std::string_view, 0> kPowers = {};
+
+  friend bool operator==(const Adagrad&, const Adagrad&) = default;
 };
 
 // m = beta1 * m + (1 - beta1) * g;  u = max(|g|, beta2 * u + epsilon)
@@ -77,6 +85,8 @@ struct Adamax {
   static constexpr std::array<std::string_view, 2> kState = {"moment",
                                                              "inf_norm"};
   static constexpr std::array<std::string_view, 1> kPowers = {"beta1_pow_acc"};
+
+  friend bool operator==(const Adamax&, const Adamax&) = default;
 };
 
 // s = rho * s + (1 - rho) * g * g;  a = rho * a + (1 - rho) * g if centered
@@ -91,6 +101,8 @@ struct RmsProp {
   static constexpr std::array<std::string_view, 3> kState = {
       "momentum", "mean_square", "mean_grad"};
   static constexpr std::array<std::string_view, 0> kPowers = {};
+
+  friend bool operator==(const RmsProp&, const RmsProp&) = default;
 };
 
 // s = rho * s + (1 - rho) * g * g;  d = g * sqrt((u + epsilon) / (s + epsilon))
@@ -102,6 +114,8 @@ struct Adadelta {
   static constexpr std::array<std::string_view, 2> kState = {
       "_avg_squared_grad", "_avg_squared_update"};
   static constexpr std::array<std::string_view, 0> kPowers = {};
+
+  friend bool operator==(const Adadelta&, const Adadelta&) = default;
 };
 
 // m, v as in Adam;  d = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) +
@@ -119,6 +133,8 @@ struct Lamb {
                                                              "moment2"};
   static constexpr std::array<std::string_view, 2> kPowers = {"beta1_pow_acc",
                                                               "beta2_pow_acc"};
+
+  friend bool operator==(const Lamb&, const Lamb&) = default;
 };
 
 // r = lr * coefficient * |p| / (|g| + decay * |p| + epsilon), with norms over
@@ -132,6 +148,8 @@ struct Lars {
 
   static constexpr std::array<std::string_view, 1> kState = {"velocity"};
   static constexpr std::array<std::string_view, 0> kPowers = {};
+
+  friend bool operator==(const Lars&, const Lars&) = default;
 };
 
 // n' = n + g * g;  z += g - (n'^-power - n^-power) / lr * p;  n = n'
@@ -145,6 +163,8 @@ struct Ftrl {
   static constexpr std::array<std::string_view, 2> kState = {"squared",
                                                              "linear"};
   static constexpr std::array<std::string_view, 0> kPowers = {};
+
+  friend bool operator==(const Ftrl&, const Ftrl&) = default;
 };
 
 using UpdateRule = std::variant<Sgd, Momentum, Adam, Adagrad, Adamax, RmsProp,
