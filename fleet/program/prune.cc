@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/program/prune.h"
+
+#include <utility>
+
+#include "fleet/program/backward.h"
+
+namespace fleet::program {
+namespace {
+
+constexpr std::string_view kEmpty = "@EMPTY@";
+
+// The blocks that an operation runs.
+std::vector<int> BodiesOf(const Operation& op) {
+  std::vector<int> bodies;
+  for (const auto& [name, attr] : op.attrs) {
+    if (attr.kind == AttrKind::kBlock) {
+      bodies.push_back(static_cast<int>(std::get<int64_t>(attr.value)));
+    } else if (attr.kind == AttrKind::kBlocks) {
+      for (int64_t i : std::get<std::vector<int64_t>>(attr.value)) {
+        bodies.push_back(static_cast<int>(i));
+      }
+    }
+  }
+  return bodies;
+}
+
+void Collect(const Slots& slots, std::set<std::string>& names) {
+  for (const Slot& slot : slots) {
+    for (const std::string& name : slot.arguments) {
+      if (name != kEmpty) names.insert(name);
+    }
+  }
+}
+
+// What an operation reads and writes, its bodies included.
+BlockUses UsesOf(const Program& program, const Operation& op) {
+  BlockUses uses;
+  Collect(op.inputs, uses.reads);
+  Collect(op.outputs, uses.writes);
+  for (int body : BodiesOf(op)) {
+    BlockUses inner = UsesOf(program, body);
+    uses.reads.merge(inner.reads);
+    uses.writes.merge(inner.writes);
+  }
+  return uses;
+}
+
+bool IsTraining(const Operation& op) {
+  constexpr int kTraining = static_cast<int>(OpRole::kBackward) |
+                            static_cast<int>(OpRole::kOptimize) |
+                            static_cast<int>(OpRole::kSchedule);
+  return (static_cast<int>(RoleOf(op)) & kTraining) != 0;
+}
+
+// Keeps the blocks that can be reached from block 0 and numbers them anew.
+std::unique_ptr<Program> DropUnreachable(const Program& program) {
+  std::vector<bool> reached(program.num_blocks(), false);
+  std::vector<int> open = {0};
+  while (!open.empty()) {
+    const int index = open.back();
+    open.pop_back();
+    if (reached[index]) continue;
+    reached[index] = true;
+    const Block& block = program.block(index);
+    if (block.parent() >= 0) open.push_back(block.parent());
+    for (size_t i = 0; i < block.num_ops(); ++i) {
+      for (int body : BodiesOf(block.op(i))) open.push_back(body);
+    }
+  }
+  std::vector<int> number(program.num_blocks(), -1);
+  auto out = std::make_unique<Program>();
+  out->random_seed = program.random_seed;
+  for (size_t b = 0; b < program.num_blocks(); ++b) {
+    if (!reached[b]) continue;
+    const Block& from = program.block(b);
+    Block& to = b == 0 ? out->block(0) : out->AddBlock(number[from.parent()]);
+    number[b] = to.index();
+    if (from.forward_block() >= 0) {
+      to.set_forward_block(number[from.forward_block()]);
+    }
+    for (const Variable* variable : from.variables()) to.AddVariable(*variable);
+    for (size_t i = 0; i < from.num_ops(); ++i) to.Append(from.op(i));
+  }
+  for (size_t b = 0; b < out->num_blocks(); ++b) {
+    for (size_t i = 0; i < out->block(b).num_ops(); ++i) {
+      for (auto& [name, attr] : out->block(b).op(i).attrs) {
+        if (attr.kind == AttrKind::kBlock) {
+          attr.value = int64_t{number[std::get<int64_t>(attr.value)]};
+        } else if (attr.kind == AttrKind::kBlocks) {
+          for (int64_t& i : std::get<std::vector<int64_t>>(attr.value)) {
+            i = number[i];
+          }
+        }
+      }
+    }
+  }
+  return out;
+}
+
+// Removes from block 0 the variables that `gone` used and no operation uses
+// any more.
+void RemoveVariables(Program& program, const std::set<std::string>& gone,
+                     const std::set<std::string>& keep) {
+  Block& main = program.block(0);
+  std::set<std::string> used = keep;
+  for (size_t i = 0; i < main.num_ops(); ++i) {
+    BlockUses of = UsesOf(program, main.op(i));
+    used.merge(of.reads);
+    used.merge(of.writes);
+  }
+  // Where sequences begin belongs to the rows.
+  for (const Variable* variable : main.variables()) {
+    if (used.contains(variable->name)) used.insert(variable->lod);
+  }
+  for (const std::string& name : gone) {
+    if (!used.contains(name)) main.RemoveVariable(name);
+  }
+}
+
+}  // namespace
+
+BlockUses UsesOf(const Program& program, int index) {
+  const Block& block = program.block(index);
+  BlockUses uses;
+  for (size_t i = 0; i < block.num_ops(); ++i) {
+    BlockUses of = UsesOf(program, block.op(i));
+    for (const std::string& name : of.reads) {
+      if (!uses.writes.contains(name)) uses.reads.insert(name);
+    }
+    uses.writes.merge(of.writes);
+  }
+  if (index > 0) {
+    // Of the last time that the body ran.
+    uses.reads.insert(uses.writes.begin(), uses.writes.end());
+    for (const Variable* variable : block.variables()) {
+      uses.reads.erase(variable->name);
+      uses.writes.erase(variable->name);
+    }
+  }
+  return uses;
+}
+
+Result<std::unique_ptr<Program>> Prune(
+    const Program& program, const std::vector<std::string>& feeds,
+    const std::vector<std::string>& targets) {
+  std::unique_ptr<Program> copy = program.Clone();
+  Block& main = copy->block(0);
+  std::set<std::string> fed;
+  for (const std::string& name : feeds) {
+    const Variable* variable = main.FindHere(name);
+    if (variable == nullptr) {
+      return NotFound("the program has no variable ", name, " to feed");
+    }
+    fed.insert(name);
+    if (!variable->lod.empty()) fed.insert(variable->lod);
+  }
+  std::set<std::string> needed;
+  for (const std::string& name : targets) {
+    if (main.FindHere(name) == nullptr) {
+      return NotFound("the program has no variable ", name);
+    }
+    if (!fed.contains(name)) needed.insert(name);
+  }
+  for (size_t i = main.num_ops(); i-- > 0;) {
+    const Operation& op = main.op(i);
+    BlockUses uses = UsesOf(*copy, op);
+    bool is_needed = false;
+    for (const std::string& name : uses.writes) {
+      is_needed |= needed.contains(name);
+    }
+    if (!is_needed || op.type == "feed" || op.type == "fetch") {
+      main.Remove(i, i + 1);
+      continue;
+    }
+    for (const std::string& name : uses.writes) {
+      // An op with a body may write it or not.
+      if (!uses.reads.contains(name)) needed.erase(name);
+    }
+    for (const std::string& name : uses.reads) {
+      if (!fed.contains(name)) needed.insert(name);
+    }
+  }
+  for (const std::string& name : needed) {
+    const Variable* variable = main.FindHere(name);
+    if (variable != nullptr && variable->is_data) {
+      return InvalidArgument(
+          "the targets depend on the data ", name,
+          ", which is not among what will be fed; feed it, or ask for targets "
+          "that do not need it");
+    }
+  }
+  std::set<std::string> all;
+  for (const Variable* variable : main.variables()) all.insert(variable->name);
+  std::set<std::string> keep = fed;
+  keep.insert(targets.begin(), targets.end());
+  RemoveVariables(*copy, all, keep);
+  return DropUnreachable(*copy);
+}
+
+std::unique_ptr<Program> CloneForTest(const OpRegistry& registry,
+                                      const Program& program) {
+  std::unique_ptr<Program> copy = program.Clone();
+  Block& main = copy->block(0);
+  std::set<std::string> gone;
+  for (size_t i = main.num_ops(); i-- > 0;) {
+    if (!IsTraining(main.op(i))) continue;
+    BlockUses uses = UsesOf(*copy, main.op(i));
+    gone.merge(uses.reads);
+    gone.merge(uses.writes);
+    main.Remove(i, i + 1);
+  }
+  RemoveVariables(*copy, gone, {});
+  std::unique_ptr<Program> out = DropUnreachable(*copy);
+  for (size_t b = 0; b < out->num_blocks(); ++b) {
+    for (size_t i = 0; i < out->block(b).num_ops(); ++i) {
+      Operation& op = out->block(b).op(i);
+      const OpDef* def = registry.Find(op.type);
+      if (op.attr("is_test") != nullptr ||
+          (def != nullptr && def->AttrIndex("is_test") >= 0)) {
+        op.attrs.insert_or_assign("is_test", AttrValue{AttrKind::kBool, true});
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace fleet::program

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Smaller programs made of a larger one.
+
+#ifndef FLEET_PROGRAM_PRUNE_H_
+#define FLEET_PROGRAM_PRUNE_H_
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fleet/base/status.h"
+#include "fleet/program/op_def.h"
+#include "fleet/program/program.h"
+
+namespace fleet::program {
+
+// What block `index` reads before it writes it, and what it writes, without the
+// variables that it declares itself; bodies inside it included. A body that may
+// run several times reads all that it writes.
+struct BlockUses {
+  std::set<std::string> reads;
+  std::set<std::string> writes;
+};
+BlockUses UsesOf(const Program& program, int index);
+
+// A program of its own with the operations that compute `targets` from `feeds`
+// and from what lives longer than a step, and with their variables. NotFound
+// for a name that the program does not have, InvalidArgument when a target
+// depends on data that is not in `feeds`; says which.
+Result<std::unique_ptr<Program>> Prune(const Program& program,
+                                       const std::vector<std::string>& feeds,
+                                       const std::vector<std::string>& targets);
+
+// A program of its own for evaluation: without the operations of backward,
+// optimizers and learning rates, and with is_test set in those that have it
+// (dropout, batch_norm). Variables that only the removed ones used are gone.
+std::unique_ptr<Program> CloneForTest(const OpRegistry& registry,
+                                      const Program& program);
+
+}  // namespace fleet::program
+
+#endif  // FLEET_PROGRAM_PRUNE_H_
