@@ -12,6 +12,7 @@
 #include "fleet/ops/kernels.h"
 #include "fleet/program/dtype.h"
 
+#include "program.h"
 #include "status.h"
 #include "tensor.h"
 
@@ -72,12 +73,17 @@ class OpFunction {
     if (kwargs.is_valid() && PyDict_GET_SIZE(kwargs.ptr()) > 0) {
       TakeKeywords(kwargs, given);
     }
+    if (building_.on && BuildsProgram(given)) return Append(given);
 
     c10::SmallVector<at::Tensor, 6> inputs;
     c10::SmallVector<uint32_t, 8> ends;
     for (size_t i = 0; i < def.inputs.size(); ++i) {
       TakeInput(def.inputs[i], given[i], inputs);
       ends.push_back(inputs.size());
+    }
+    // Only a variable of a program has no value.
+    for (const at::Tensor& input : inputs) {
+      if (!input.defined()) return Append(given);
     }
     Attrs attrs;
     attrs.reserve(def.attrs.size());
@@ -100,6 +106,143 @@ class OpFunction {
  private:
   static constexpr size_t kMaxArguments = 32;
   using Given = std::array<PyObject*, kMaxArguments>;  // nullptr: not given
+
+  // In static mode everything but what has values already: ops on Tensors alone
+  // are computed at once, and a program takes the result as a constant.
+  bool BuildsProgram(const Given& given) const {
+    bool any = false;
+    for (size_t i = 0; i < op_.def->inputs.size(); ++i) {
+      PyObject* object = given[i];
+      if (object == nullptr || object == Py_None) continue;
+      if (const at::Tensor* tensor = AsTensor(object)) {
+        if (!tensor->defined()) return true;
+        any = true;
+      } else if (PyList_Check(object) || PyTuple_Check(object)) {
+        for (nb::handle item : nb::handle(object)) {
+          const at::Tensor* one = AsTensor(item);
+          if (one != nullptr && !one->defined()) return true;
+          any = true;
+        }
+      }
+    }
+    return !any;
+  }
+
+  // The op as an operation at the end of the current block.
+  nb::object Append(const Given& given) const {
+    const OpDef& def = *op_.def;
+    program::Operation op{.type = def.name};
+    for (size_t i = 0; i < def.inputs.size(); ++i) {
+      program::Slot slot{def.inputs[i].name, Names(def.inputs[i], given[i])};
+      if (!slot.arguments.empty()) op.inputs.push_back(std::move(slot));
+    }
+    Attrs attrs;
+    for (size_t i = 0; i < def.attrs.size(); ++i) {
+      attrs.push_back(TakeAttr(def.attrs[i], given[def.inputs.size() + i]));
+      op.attrs[def.attrs[i].name] =
+          program::ToAttrValue(def.attrs[i], attrs.back());
+    }
+    StaticProgram& program = *building_.main;
+    AddOutputs(program.block(), attrs, op);
+    const program::Slots outputs = op.outputs;
+    AppendOperation(program, program.current_block, std::move(op));
+    return WrapVariables(outputs);
+  }
+
+  // The names of the variables in `object`; Tensors become constants.
+  std::vector<std::string> Names(const SlotDef& slot, PyObject* object) const {
+    if (object == nullptr || object == Py_None) {
+      if (!slot.optional) {
+        Fail("argument '", LowerCase(slot.name), "' is missing");
+      }
+      return {};
+    }
+    if (!slot.variadic) return {NameOf(slot, object)};
+    nb::object items = nb::steal(PySequence_Fast(object, ""));
+    if (!items.is_valid() || AsTensor(object) != nullptr) {
+      PyErr_Clear();
+      Fail("argument '", LowerCase(slot.name),
+           "' must be a list of Tensors, but got ", TypeName(object));
+    }
+    std::vector<std::string> names;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.ptr()); ++i) {
+      names.push_back(NameOf(slot, PySequence_Fast_GET_ITEM(items.ptr(), i)));
+    }
+    return names;
+  }
+
+  std::string NameOf(const SlotDef& slot, PyObject* object) const {
+    const at::Tensor& tensor = TensorArgument(slot, object);
+    if (tensor.defined()) return AddConstant(tensor);
+    return nb::inst_ptr<Variable>(object)->name;
+  }
+
+  // Names for all outputs, after the layer that is being built or the op.
+  void AddOutputs(const program::Block& block, const Attrs& attrs,
+                  program::Operation& op) const {
+    const OpDef& def = *op_.def;
+    size_t count = def.outputs.size();
+    for (const SlotDef& slot : def.outputs) {
+      if (slot.variadic) count = CountOutputs(block, attrs, op);
+    }
+    std::string owner = building_.owner;
+    if (owner.empty()) owner = NewName(def.name);
+    size_t next = 0;
+    for (const SlotDef& slot : def.outputs) {
+      program::Slot out{slot.name, {}};
+      const size_t end =
+          slot.variadic ? next + count - (def.outputs.size() - 1) : next + 1;
+      for (; next < end; ++next) {
+        out.arguments.push_back(next < building_.outputs.size()
+                                    ? building_.outputs[next]
+                                    : NewName(owner + ".tmp"));
+      }
+      op.outputs.push_back(std::move(out));
+    }
+  }
+
+  // How many outputs there are, by the shape rule.
+  size_t CountOutputs(const program::Block& block, const Attrs& attrs,
+                      const program::Operation& op) const {
+    std::vector<std::vector<program::TensorType>> types;
+    for (const SlotDef& slot : op_.def->inputs) {
+      types.emplace_back();
+      for (const std::string& name : op.input(slot.name)) {
+        const program::Variable* variable = block.Find(name);
+        if (variable == nullptr) {
+          Fail("variable ", name, " belongs to another program");
+        }
+        types.back().push_back(variable->type);
+      }
+    }
+    program::OpTypes call(*op_.def, std::move(types), attrs);
+    return ValueOrThrow(op_.def->InferTypes(call)).size();
+  }
+
+  nb::object WrapVariables(const program::Slots& outputs) const {
+    const ProgramRef& program = building_.main;
+    auto wrap = [&](const std::string& name) {
+      return WrapVariable(program, program->current_block, name);
+    };
+    const OpDef& def = *op_.def;
+    if (def.outputs.size() == 1 && !def.outputs[0].variadic) {
+      return wrap(outputs[0].arguments[0]);
+    }
+    nb::list result;
+    for (size_t i = 0; i < def.outputs.size(); ++i) {
+      if (!def.outputs[i].variadic) {
+        result.append(wrap(outputs[i].arguments[0]));
+        continue;
+      }
+      nb::list items;
+      for (const std::string& name : outputs[i].arguments) {
+        items.append(wrap(name));
+      }
+      if (def.outputs.size() == 1) return items;
+      result.append(items);
+    }
+    return nb::tuple(result);
+  }
 
   template <class... Parts>
   [[noreturn]] void Fail(const Parts&... parts) const {
@@ -332,13 +475,13 @@ class OpFunction {
   }
 
   const ops::Op& op_;
+  Building& building_ = TheBuilding();
   std::vector<nb::str> names_;  // inputs, then attributes
 };
 
 }  // namespace
 
 void BindOps(nb::module_& m) {
-  static const ops::OpLibrary library;
   nb::class_<OpFunction>(m, "Op",
                          "An operation, callable on tensors. Made from its "
                          "definition in fleet/program.")
@@ -348,7 +491,7 @@ void BindOps(nb::module_& m) {
            [](const OpFunction& f) { return "<op " + f.name() + ">"; });
   m.def("check_shape_rules", [](bool on) { check_shape_rules = on; });
   nb::dict table;
-  for (const ops::Op* op : library.All()) {
+  for (const ops::Op* op : Library().All()) {
     table[op->def->name.c_str()] = nb::cast(OpFunction(*op));
   }
   m.attr("ops") = table;

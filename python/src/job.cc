@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <pthread.h>
 #include <unistd.h>
 #include <utility>
@@ -34,11 +35,21 @@ Jobs& TheJobs() {
 // interpreter is gone.
 void EndJobs(int exit_status, void*) {
   bool failed = false;
-  for (auto& job : TheJobs().all) failed |= !job->End(exit_status);
+  bool was_broken = false;
+  for (auto& job : TheJobs().all) {
+    was_broken |= job->broken();
+    failed |= !job->End(exit_status);
+  }
   if (!failed) return;
-  // The others have been told and will fail too. This process ends before them,
-  // so that a launcher finds the one that failed first.
   std::fflush(nullptr);
+  // A launcher passes on the status of the rank that ended first. That is to be
+  // the one that failed first: the others have been told now and will fail too,
+  // so this process ends at once, unless it is itself one of those others. Then
+  // it stays a while, until the launcher ends it or because there is none.
+  if (was_broken) {
+    const timespec stay = {0, 500'000'000};
+    nanosleep(&stay, nullptr);
+  }
   _exit(exit_status);
 }
 
@@ -173,6 +184,14 @@ bool Job::End(int exit_status) {
   groups_.clear();
   fleet_.reset();
   return true;
+}
+
+bool Job::broken() const {
+  if (forked()) return false;
+  return std::any_of(groups_.begin(), groups_.end(), [](const auto& group) {
+    return group->communicator != nullptr &&
+           !group->communicator->status().ok();
+  });
 }
 
 void Job::Abort(const Status& why) {

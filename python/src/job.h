@@ -79,6 +79,8 @@ class Job {
   // This rank's part ended well; calls fail from now on. Idempotent.
   void Finish();
   bool finished() const { return finished_; }
+  // Whether a collective failed, here or at another rank.
+  bool broken() const;
   // Fails what still holds on to a communicator.
   void Abort(const Status& why);
   // The end of the process, which is what `exit_status` says. False when this

@@ -6,6 +6,8 @@ void BindStatus(nanobind::module_& m);
 void BindFile(nanobind::module_& m);
 void BindTensor(nanobind::module_& m);
 void BindOps(nanobind::module_& m);
+void BindProgram(nanobind::module_& m);
+void BindExecutor(nanobind::module_& m);
 void BindAutograd(nanobind::module_& m);
 void BindPyLayer(nanobind::module_& m);
 void BindOptim(nanobind::module_& m);
@@ -22,6 +24,8 @@ NB_MODULE(_core, m) {
   fleet::python::BindFile(m);
   fleet::python::BindTensor(m);
   fleet::python::BindOps(m);
+  fleet::python::BindProgram(m);
+  fleet::python::BindExecutor(m);
   fleet::python::BindAutograd(m);
   fleet::python::BindPyLayer(m);
   fleet::python::BindOptim(m);

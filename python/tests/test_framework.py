@@ -144,8 +144,7 @@ def test_the_mode_can_be_switched():
     paddle.enable_static()
     try:
         assert paddle.in_dynamic_mode() is False
-        with pytest.raises(NotImplementedError, match="static graphs"):
-            _ = paddle.static.data
+        assert paddle.static.data("x", [None, 2]).shape == [-1, 2]
     finally:
         paddle.disable_static()
     assert paddle.in_dynamic_mode() is True
@@ -392,8 +391,6 @@ def test_batch_cuts_a_reader_into_lists():
 @pytest.mark.parametrize(
     "name, reason",
     [
-        ("static.data", "static graphs"),
-        ("static.Executor", "static graphs"),
         ("jit.to_static", "static graphs"),
         ("inference.Config", "static graphs"),
         ("inference.create_predictor", "static graphs"),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameters: tensors that belong to a model and are trained."""
 
-from .._core import Tensor
+from .._core import Tensor, building
 from ..utils import unique_name
 from . import dtype as dtypes
 from .param_attr import ParamAttr, WeightNormParamAttr
@@ -97,9 +97,11 @@ def new_parameter(shape, attr, dtype, is_bias, default_initializer, owner):
     shape = [int(n) for n in shape]
     if any(n < 0 for n in shape):
         raise ValueError(f"parameter {name}: shape {shape} has a negative dimension")
-    value = fill._value(shape, dtypes.convert(dtype))
+    kind = dtypes.convert(dtype)
+    if building.on:
+        return _declare(name, shape, kind, attr, fill)
     return Parameter(
-        value,
+        fill._value(shape, kind),
         name,
         attr.trainable,
         {"learning_rate": attr.learning_rate},
@@ -107,6 +109,42 @@ def new_parameter(shape, attr, dtype, is_bias, default_initializer, owner):
         attr.do_model_average,
         attr.need_clip,
     )
+
+
+def _declare(name, shape, kind, attr, fill):
+    """A parameter of the main program, which the startup program fills."""
+    from ..static.program import default_main_program, default_startup_program
+
+    program = default_main_program()
+    block = program.global_block()
+    if block.has_var(name):
+        found = block.var(name)
+        if found.shape != shape or found.dtype != kind:
+            raise ValueError(
+                f"parameter {name}: the program has it with shape {found.shape} and "
+                f"type {found.dtype.name}, so it cannot have shape {shape} and type "
+                f"{kind.name}"
+            )
+        return found
+    flags = {
+        "persistable": True,
+        "is_parameter": True,
+        "trainable": attr.trainable,
+        "stop_gradient": not attr.trainable,
+    }
+    parameter = block._add_variable(name, shape, kind, flags)
+    program._parameter_info[name] = {
+        "optimize_attr": {"learning_rate": attr.learning_rate},
+        "regularizer": attr.regularizer,
+        "do_model_average": attr.do_model_average,
+        "need_clip": attr.need_clip,
+        "initializer": fill,
+    }
+    startup = default_startup_program().global_block()
+    if not startup.has_var(name):
+        startup._add_variable(name, shape, kind, flags)
+        fill(parameter, startup)
+    return parameter
 
 
 def create_parameter(

@@ -7,7 +7,7 @@ it returns such a list with clipped gradients. Parameters with `need_clip=False`
 left out.
 """
 
-from .. import _core
+from .. import _core, _ops
 
 __all__ = [
     "ClipGradBase",
@@ -32,6 +32,18 @@ def _norm(owner, clip_norm):
     return float(clip_norm)
 
 
+def _squares(gradient):
+    """The sum of squares, as an operation of a program."""
+    op = getattr(_ops, "squared_l2_norm", None)
+    return op(gradient) if op else _ops.reduce_sum(_ops.square(gradient))
+
+
+def _factor(squares, clip_norm, dtype):
+    """What gradients are multiplied by so that their norm is at most clip_norm."""
+    limit = _ops.fill_constant(shape=[1], value=clip_norm, dtype=dtype)
+    return _ops.elementwise_div(limit, _ops.elementwise_max(_ops.sqrt(squares), limit))
+
+
 class ClipGradBase:
     """A way of clipping. `_engine_clip` says it to the engine."""
 
@@ -41,12 +53,20 @@ class ClipGradBase:
             "one of ClipGradByValue, ClipGradByNorm and ClipGradByGlobalNorm"
         )
 
+    def _append(self, gradients):
+        """The clipped gradients, as operations of a program."""
+        raise NotImplementedError(
+            f"{type(self).__name__} does not say how to clip in a program"
+        )
+
     def __call__(self, params_grads):
         pairs = list(params_grads)
         chosen = [i for i, pair in enumerate(pairs) if _takes_part(pair)]
-        clipped = _core.optim.clip_gradients(
-            self._engine_clip(), [pairs[i][1] for i in chosen]
-        )
+        gradients = [pairs[i][1] for i in chosen]
+        if any(isinstance(gradient, _core.Variable) for gradient in gradients):
+            clipped = self._append(gradients)
+        else:
+            clipped = _core.optim.clip_gradients(self._engine_clip(), gradients)
         for i, gradient in zip(chosen, clipped):
             pairs[i] = (pairs[i][0], gradient)
         return pairs
@@ -72,6 +92,9 @@ class ClipGradByValue(ClipGradBase):
     def _engine_clip(self):
         return _core.optim.Clip.by_value(self.min, self.max)
 
+    def _append(self, gradients):
+        return [_ops.clip(gradient, self.min, self.max) for gradient in gradients]
+
     def __str__(self):
         return f"Clip Gradient By Value, min = {self.min:f}, max={self.max:f}"
 
@@ -84,6 +107,14 @@ class ClipGradByNorm(ClipGradBase):
 
     def _engine_clip(self):
         return _core.optim.Clip.by_norm(self.clip_norm)
+
+    def _append(self, gradients):
+        return [
+            _ops.elementwise_mul(
+                gradient, _factor(_squares(gradient), self.clip_norm, gradient.dtype)
+            )
+            for gradient in gradients
+        ]
 
     def __str__(self):
         return f"Gradient Clip By Norm, clip_norm={self.clip_norm:f}"
@@ -100,6 +131,13 @@ class ClipGradByGlobalNorm(ClipGradBase):
 
     def _engine_clip(self):
         return _core.optim.Clip.by_global_norm(self.clip_norm)
+
+    def _append(self, gradients):
+        if not gradients:
+            return []
+        total = _ops.sum([_squares(gradient) for gradient in gradients])
+        factor = _factor(total, self.clip_norm, gradients[0].dtype)
+        return [_ops.elementwise_mul(gradient, factor) for gradient in gradients]
 
     def __str__(self):
         return f"Gradient Clip By GlobalNorm, global_norm={self.clip_norm:f}"

@@ -117,6 +117,10 @@ class Optimizer:
         """The engine's update rule; `settings` are a group's own."""
         raise NotImplementedError(f"{type(self).__name__} defines no update rule")
 
+    def _program_update(self, parameter, settings):
+        """The op of the rule in programs, a program_update.Update."""
+        raise NotImplementedError(f"{type(self).__name__} has no op for programs")
+
     def _decoupled_decay(self, parameter, settings):
         """The coefficient of decay that does not go through the gradient."""
         return 0.0
@@ -153,10 +157,15 @@ class Optimizer:
 
     def minimize(self, loss, startup_program=None, parameters=None, no_grad_set=None):
         """A step from the gradients that `loss.backward()` left. If no parameter has a
-        gradient yet, it runs `loss.backward()` itself.
+        gradient yet, it runs `loss.backward()` itself. If `loss` is a variable of a
+        program, the operations of backward and of the updates are appended to it.
 
-        Returns None and the list of (parameter, gradient) pairs that were applied.
+        Returns None, or the operations, and the list of (parameter, gradient) pairs
+        that were applied.
         """
+        if isinstance(loss, _core.Variable):
+            pairs = self.backward(loss, startup_program, parameters, no_grad_set)
+            return self.apply_gradients(pairs, startup_program), pairs
         if not isinstance(loss, _core.Tensor):
             raise TypeError(
                 f"minimize: loss must be a Tensor, but got {type(loss).__name__}"
@@ -176,7 +185,14 @@ class Optimizer:
         no_grad_set=None,
         callbacks=None,
     ):
-        """The (parameter, gradient) pairs that `loss.backward()` left."""
+        """The (parameter, gradient) pairs that `loss.backward()` left; in a program,
+        after the operations that compute them have been appended."""
+        if isinstance(loss, _core.Variable):
+            from . import program_update
+
+            return program_update.backward(
+                self, loss, startup_program, parameters, no_grad_set
+            )
         if parameters is None:
             self._require_parameters()
             parameters = self._all_parameters()
@@ -190,10 +206,15 @@ class Optimizer:
             and p.name not in left_out
         ]
 
-    def apply_gradients(self, params_grads):
+    def apply_gradients(self, params_grads, startup_program=None):
         """A step from (parameter, gradient) pairs, which may differ from what the
-        parameters hold. Others stay as they are."""
+        parameters hold. Others stay as they are. In a program the operations of the
+        step are appended and returned."""
         pairs = list(params_grads)
+        if any(isinstance(g, _core.Variable) for _, g in pairs):
+            from . import program_update
+
+            return program_update.apply_gradients(self, pairs, startup_program)
         if not self._param_groups:
             self._take_parameters([p for p, _ in pairs])
         updaters = self._updaters or self._make_updaters()
@@ -226,6 +247,8 @@ class Optimizer:
             )
         check_number("set_lr", "value", value)
         self._learning_rate = self._checked_rate(value)
+        for update in self.__dict__.get("_program_updates", {}).values():
+            update.set_rate(self._learning_rate)
 
     def set_lr_scheduler(self, scheduler):
         """Lets a scheduler give the learning rate from now on."""
@@ -251,6 +274,8 @@ class Optimizer:
             self._learning_rate = learning_rate
         elif isinstance(learning_rate, numbers.Real):
             self._learning_rate = self._checked_rate(learning_rate)
+        elif isinstance(learning_rate, _core.Variable):
+            self._learning_rate = learning_rate
         else:
             raise TypeError(
                 f"{type(self).__name__}: learning_rate must be a number or an "

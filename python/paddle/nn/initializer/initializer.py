@@ -1,14 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """What initializers share, and which one is used when none is named."""
 
+from ... import _core
+
 
 class Initializer:
     """Fills parameters. A derived class writes `_value`."""
 
     def __call__(self, param, block=None):
-        """Fills `param` in place and returns it."""
+        """Fills `param` in place and returns it. If it is a variable of a program, the
+        operation that fills it is appended to `block`, by default to the startup
+        program's."""
+        if isinstance(param, _core.Variable):
+            self._append(param, block)
+            return param
         param.set_value(self._value(param.shape, param.dtype))
         return param
+
+    def _append(self, variable, block):
+        from ...static.program import appending_to, default_startup_program
+
+        program = default_startup_program() if block is None else block.program
+        with appending_to(program, [variable.name]):
+            self._value(variable.shape, variable.dtype)
 
     def _value(self, shape, dtype):
         """A new tensor with the values for a parameter of this shape and type."""

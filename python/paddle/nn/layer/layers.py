@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from ... import _core, _ops
-from ..._core import Tensor
+from ..._core import StaticParameter, Tensor
 from ...framework import dtype as dtypes
 from ...framework.parameter import Parameter, new_parameter
 from ...framework.place import device_of
@@ -172,7 +172,9 @@ class Layer:
     def add_parameter(self, name, parameter):
         """Makes `parameter` (or None) the attribute `name` of this layer."""
         self._check_new_name("add_parameter", name, self._parameters)
-        if parameter is not None and not isinstance(parameter, Parameter):
+        if parameter is not None and not isinstance(
+            parameter, (Parameter, StaticParameter)
+        ):
             raise TypeError(
                 f"add_parameter: '{name}' must be a Parameter or None, but got "
                 f"{type(parameter).__name__}"
@@ -408,7 +410,7 @@ class Layer:
 
     def __setattr__(self, name, value):
         members = self.__dict__
-        if isinstance(value, Parameter):
+        if isinstance(value, (Parameter, StaticParameter)):
             kind = "_parameters"
         elif isinstance(value, Layer):
             kind = "_sub_layers"

@@ -1,6 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Programs, the executor and what builds them. Not yet there: every name says so."""
-
-from ._later import explain
-
-__getattr__ = explain(__name__, static_graphs="*")

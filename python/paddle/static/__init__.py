@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs: what a step computes, built once and run many times."""
+
+from .._core import Variable
+from .._later import explain, on_first_use
+from ..framework.param_attr import WeightNormParamAttr
+from ..framework.place import cpu_places, cuda_places
+from . import nn
+from .backward import append_backward, gradients
+from .compiled import (
+    BuildStrategy,
+    CompiledProgram,
+    ExecutionStrategy,
+    ParallelExecutor,
+)
+from .executor import Executor, Scope, global_scope, scope_guard
+from .input import InputSpec, data
+from .nn import create_parameter
+from .program import (
+    Program,
+    default_main_program,
+    default_startup_program,
+    device_guard,
+    name_scope,
+    program_guard,
+)
+
+_ON_FIRST_USE = {}
+
+__getattr__ = on_first_use(
+    __name__, _ON_FIRST_USE, explain(__name__, mixed_precision="amp")
+)
+
+__all__ = [
+    "BuildStrategy",
+    "CompiledProgram",
+    "ExecutionStrategy",
+    "Executor",
+    "InputSpec",
+    "ParallelExecutor",
+    "Program",
+    "Scope",
+    "Variable",
+    "WeightNormParamAttr",
+    "append_backward",
+    "cpu_places",
+    "create_parameter",
+    "cuda_places",
+    "data",
+    "default_main_program",
+    "default_startup_program",
+    "device_guard",
+    "global_scope",
+    "gradients",
+    "name_scope",
+    "nn",
+    "program_guard",
+    "scope_guard",
+]

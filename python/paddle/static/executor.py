@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running programs, and where what outlives a run is kept."""
+
+import contextlib
+
+from .. import _core
+from ..framework.place import CPUPlace, cuda_places, device_of, place_of
+from .compiled import CompiledProgram
+from .program import Program, default_main_program
+
+__all__ = ["Executor", "Scope", "global_scope", "scope_guard"]
+
+
+class LoDTensor:
+    """A value outside of programs: memory of its own, or that of a variable in a scope.
+
+    set: takes values over. np.array(tensor) is a copy of them.
+    """
+
+    def __init__(self, scope=None, name=None):
+        self._scope = _core.Scope() if scope is None else scope
+        self._name = "value" if name is None else name
+        self._lod = []
+
+    def _value(self):
+        value = self._scope._get(self._name)
+        if value is None:
+            raise RuntimeError(
+                f"{self._name} has no value yet: run the startup program or set it"
+            )
+        return value
+
+    def _is_initialized(self):
+        return bool(self._scope._find(self._name))
+
+    def set(self, data, place=None, zero_copy=False):
+        """Takes over the values of an array, a list or a Tensor, in place where shape
+        and type stay."""
+        value = _core.from_object(data)
+        old = self._scope._get(self._name)
+        device = device_of(place) if place is not None else None
+        if device is None:
+            device = "cpu" if old is None else old._device
+        if value._device != device:
+            value = value._to(device, True)
+        self._scope._set(self._name, value)
+
+    def numpy(self):
+        return self._value().numpy()
+
+    def __array__(self, dtype=None, copy=None):
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def shape(self):
+        return self._value().shape
+
+    def _get_dims(self):
+        return self._value().shape
+
+    def _dtype(self):
+        return self._value().dtype
+
+    def _place(self):
+        return place_of(self._value()._device)
+
+    # ---- sequences
+
+    def lod(self):
+        """Where sequences begin and end, per level: [[0, 2, 5]]."""
+        return [list(level) for level in self._lod]
+
+    def set_lod(self, lod):
+        self._lod = [[int(n) for n in level] for level in lod]
+
+    def recursive_sequence_lengths(self):
+        """The lengths of sequences, per level: [[2, 3]]."""
+        return [[b - a for a, b in zip(level, level[1:])] for level in self._lod]
+
+    def set_recursive_sequence_lengths(self, lengths):
+        self._lod = []
+        for level in lengths:
+            ends = [0]
+            for n in level:
+                ends.append(ends[-1] + int(n))
+            self._lod.append(ends)
+
+    def has_valid_recursive_sequence_lengths(self):
+        if not self._lod:
+            return True
+        rows = self._value().shape[0]
+        return self._lod[-1][-1] == rows
+
+    def __repr__(self):
+        if not self._is_initialized():
+            return "LoDTensor(without a value)"
+        return f"LoDTensor(lod={self._lod}, {self._value()})"
+
+
+class ScopeVariable:
+    """A variable of a scope."""
+
+    def __init__(self, scope, name):
+        self._scope = scope
+        self._variable_name = name
+
+    def name(self):
+        return self._variable_name
+
+    def get_tensor(self):
+        """Its value, which can be read and set."""
+        return LoDTensor(self._scope, self._variable_name)
+
+
+class Scope(_core.Scope):
+    """Values by name that outlive a run: parameters, states of optimizers."""
+
+    def var(self, name):
+        """The variable `name`, made if it is not there."""
+        if self._find(name) is None:
+            self._make(name)
+        return ScopeVariable(self, name)
+
+    def find_var(self, name):
+        """The variable `name`, or None."""
+        return None if self._find(name) is None else ScopeVariable(self, name)
+
+    def local_var_names(self):
+        return self._names()
+
+    def erase(self, names):
+        for name in names:
+            self._erase(name)
+
+
+_core.Scope.var = Scope.var
+_core.Scope.find_var = Scope.find_var
+_scope = Scope()
+
+
+def global_scope():
+    """The scope that runs use when none is named."""
+    return _scope
+
+
+@contextlib.contextmanager
+def scope_guard(scope):
+    """Inside the `with` block `scope` is the global one."""
+    global _scope
+    if not isinstance(scope, _core.Scope):
+        raise TypeError(f"scope_guard takes a Scope, but got {type(scope).__name__}")
+    old, _scope = _scope, scope
+    try:
+        yield
+    finally:
+        _scope = old
+
+
+def _as_list(fetch_list):
+    if fetch_list is None:
+        return ()
+    if isinstance(fetch_list, (list, tuple)):
+        if any(isinstance(item, (list, tuple)) for item in fetch_list):
+            flat = []
+            for item in fetch_list:
+                flat += item if isinstance(item, (list, tuple)) else [item]
+            return flat
+        return fetch_list
+    return [fetch_list]
+
+
+def _one_feed(feed):
+    """Several dicts are batches for several devices, of which there is one."""
+    if not isinstance(feed, (list, tuple)):
+        raise TypeError(
+            f"Executor.run: feed must be a dict, but got {type(feed).__name__}"
+        )
+    if len(feed) == 0:
+        return None
+    if len(feed) == 1:
+        return feed[0]
+    import numpy as np
+
+    return {
+        name: np.concatenate([np.asarray(part[name]) for part in feed])
+        for name in feed[0]
+    }
+
+
+class Executor:
+    """Runs programs on `place`; without one on the GPU if there is one.
+
+    What it compiles of a program it keeps, so that the next run only computes.
+    """
+
+    def __init__(self, place=None):
+        if place is None:
+            places = cuda_places()
+            place = places[0] if places else CPUPlace()
+        self.place = place
+        self._engine = _core.Executor(device_of(place))
+        self._closed = False
+
+    def run(
+        self,
+        program=None,
+        feed=None,
+        fetch_list=None,
+        feed_var_name="feed",
+        fetch_var_name="fetch",
+        scope=None,
+        return_numpy=True,
+        use_program_cache=False,
+        return_merged=True,
+        use_prune=False,
+    ):
+        """Runs `program` once, the default main program if None is named.
+
+        feed: arrays, Tensors or lists by the name of a data variable.
+        fetch_list: Variables or names whose values are wanted.
+        Returns them in that order, as arrays, or as Tensors without return_numpy.
+        """
+        if program is None:
+            program = default_main_program()
+        elif type(program) is not Program:
+            program = self._program_of(program)
+        if feed is not None and type(feed) is not dict:
+            feed = dict(feed) if hasattr(feed, "keys") else _one_feed(feed)
+        if type(fetch_list) is not list or list in map(type, fetch_list):
+            fetch_list = _as_list(fetch_list)
+        if scope is None:
+            scope = _scope
+        for scheduler, name in program._schedulers:
+            scope._set_number(name, scheduler())
+        if self._closed:
+            raise RuntimeError("the executor is closed: make a new one")
+        return self._engine.run(program, feed, fetch_list, scope, return_numpy)
+
+    def _program_of(self, program):
+        if isinstance(program, CompiledProgram):
+            return program._program
+        if isinstance(program, Program):
+            return program
+        raise TypeError(
+            "Executor.run: program must be a Program or a CompiledProgram, but got "
+            f"{type(program).__name__}"
+        )
+
+    def close(self):
+        """Forgets what was compiled; the executor cannot be used any more."""
+        self._closed = True

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs: built by functions, differentiated, run."""
+
+import numpy as np
+import pytest
+import torch
+
+import paddle
+from paddle import static
+
+
+@pytest.fixture(autouse=True)
+def fresh_programs():
+    """Static mode, programs and values of its own for each test."""
+    paddle.enable_static()
+    with (
+        paddle.utils.unique_name.guard(),
+        static.program_guard(static.Program(), static.Program()),
+        static.scope_guard(static.Scope()),
+    ):
+        yield
+    paddle.disable_static()
+
+
+def run(fetch, feed=None):
+    return static.Executor(paddle.CPUPlace()).run(feed=feed, fetch_list=fetch)
+
+
+def start():
+    static.Executor(paddle.CPUPlace()).run(static.default_startup_program())
+
+
+def value_of(name):
+    return np.array(static.global_scope().find_var(name).get_tensor())
+
+
+def mlp(x, y):
+    hidden = static.nn.fc(input=x, size=8, act="tanh")
+    prediction = static.nn.fc(input=[hidden], size=2, act="softmax")
+    cost = static.nn.cross_entropy(input=prediction, label=y)
+    return static.nn.mean(x=cost)
+
+
+def batch(rng):
+    return {
+        "x": rng.standard_normal((6, 4)).astype("float32"),
+        "y": rng.integers(2, size=(6, 1)),
+    }
+
+
+def test_names_and_shapes_are_paddles():
+    x = static.data("x", [None, 4])
+    y = static.nn.fc(x, 3, activation="relu")
+    assert (y.name, y.shape, y.dtype) == ("fc_0.tmp_2", [-1, 3], paddle.float32)
+    program = static.default_main_program()
+    assert [p.name for p in program.all_parameters()] == ["fc_0.w_0", "fc_0.b_0"]
+    assert [op.type for op in program.global_block().ops][-2:] == [
+        "elementwise_add",
+        "relu",
+    ]
+    assert program.global_block().var("fc_0.w_0") is program.all_parameters()[0]
+
+
+def test_an_mlp_trains_as_in_torch():
+    x, y = static.data("x", [None, 4]), static.data("y", [None, 1], "int64")
+    loss = mlp(x, y)
+    paddle.optimizer.SGD(0.5).minimize(loss)
+    start()
+    names = ["fc_0.w_0", "fc_0.b_0", "fc_1.w_0", "fc_1.b_0"]
+    peer = [torch.tensor(value_of(name), requires_grad=True) for name in names]
+    optimizer = torch.optim.SGD(peer, 0.5)
+    rng = np.random.default_rng(1)
+    for _ in range(4):
+        feed = batch(rng)
+        (got,) = run([loss.name], feed)
+        w0, b0, w1, b1 = peer
+        hidden = torch.tanh(torch.tensor(feed["x"]) @ w0 + b0)
+        wanted = torch.nn.functional.cross_entropy(
+            hidden @ w1 + b1, torch.tensor(feed["y"][:, 0])
+        )
+        optimizer.zero_grad()
+        wanted.backward()
+        optimizer.step()
+        assert got.shape == (1,)
+        np.testing.assert_allclose(got[0], wanted.item(), rtol=1e-5)
+    for name, parameter in zip(names, peer):
+        np.testing.assert_allclose(
+            value_of(name), parameter.detach().numpy(), rtol=1e-4, atol=1e-6
+        )
+
+
+def test_the_line_of_an_error_is_the_users():
+    x = static.data("x", [None, 4])
+    w = static.data("w", [3, 2])
+    with pytest.raises(ValueError, match=r"test_static_program.py:\d+: matmul_v2"):
+        paddle.matmul(x, w)
+    assert static.default_main_program().global_block().ops == []
+
+
+def test_feeds_are_checked():
+    x = static.data("x", [None, 4])
+    y = static.nn.fc(x, 2)
+    with pytest.raises(RuntimeError, match="run the startup program first"):
+        run([y], {"x": np.ones((2, 4), "float32")})
+    start()
+    with pytest.raises(ValueError, match="feed x"):
+        run([y], {"x": np.ones((2, 5), "float32")})
+    with pytest.raises(ValueError, match="feed x"):
+        run([y], {"x": np.ones((2, 4), "float64")})
+    with pytest.raises(ValueError, match="no variable z"):
+        run([y], {"z": np.ones((2, 4), "float32")})
+    with pytest.raises(RuntimeError, match="x has no value"):
+        run([y])
+
+
+def test_a_script_without_enable_static_gets_it():
+    paddle.disable_static()
+    paddle.framework.mode._chosen = False
+    with pytest.warns(UserWarning, match="going on in static mode"):
+        x = static.data("x", [None, 4])
+    assert not paddle.in_dynamic_mode()
+    assert isinstance(x, static.Variable)
+    paddle.disable_static()
+    with pytest.raises(RuntimeError, match="enable_static"):
+        static.data("x", [None, 4])
+
+
+def test_a_variable_has_no_value():
+    x = static.data("x", [None, 4])
+    for use in (lambda: x.numpy(), lambda: float(x), lambda: bool(x), lambda: len(x)):
+        with pytest.raises(TypeError, match="x"):
+            use()
