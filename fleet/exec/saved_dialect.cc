@@ -1,0 +1,552 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/exec/saved_dialect.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace fleet::exec {
+
+using program::AttrKind;
+using program::AttrMap;
+using program::AttrValue;
+using program::Block;
+using program::Dims;
+using program::DType;
+using program::OpDef;
+using program::Operation;
+using program::OpRegistry;
+using program::Program;
+using program::SlotDef;
+using program::Slots;
+using program::TensorType;
+using program::Variable;
+
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+AttrValue Int(int64_t value) { return {AttrKind::kInt, value}; }
+AttrValue Flag(bool value) { return {AttrKind::kBool, value}; }
+AttrValue Text(std::string value) {
+  return {AttrKind::kString, std::move(value)};
+}
+AttrValue List(Ints value) { return {AttrKind::kInts, std::move(value)}; }
+
+template <class T>
+T AttrOf(const Operation& op, std::string_view name, T otherwise = {}) {
+  const AttrValue* attr = op.attr(name);
+  const T* value = attr == nullptr ? nullptr : std::get_if<T>(&attr->value);
+  return value == nullptr ? otherwise : *value;
+}
+
+// One number stands for all dimensions.
+Ints Spread(Ints numbers, size_t count) {
+  if (numbers.size() == 1) numbers.assign(count, numbers.front());
+  return numbers;
+}
+
+bool IsChannelLast(const Operation& op) {
+  return AttrOf<std::string>(op, "data_format").ends_with('C');
+}
+
+// The operations that take the place of one.
+class Replacement {
+ public:
+  Replacement(Block& block, Operation op, Paddle version)
+      : op(std::move(op)), version(version), block_(block) {}
+
+  void Add(std::string type, Slots inputs, Slots outputs, AttrMap attrs = {}) {
+    Operation next{.type = std::move(type),
+                   .inputs = std::move(inputs),
+                   .outputs = std::move(outputs),
+                   .attrs = std::move(attrs),
+                   .made_at = op.made_at};
+    for (const char* name : {"op_role", "op_device", "op_namescope"}) {
+      if (const AttrValue* attr = op.attr(name)) {
+        next.attrs.insert_or_assign(name, *attr);
+      }
+    }
+    done.push_back(std::move(next));
+  }
+
+  // The one argument of a slot; empty when there is none.
+  std::string In(std::string_view slot) const {
+    const std::vector<std::string>& names = op.input(slot);
+    return names.empty() ? "" : names.front();
+  }
+  std::string Out(std::string_view slot) const {
+    const std::vector<std::string>& names = op.output(slot);
+    return names.empty() ? "" : names.front();
+  }
+
+  TensorType TypeOf(const std::string& name) const {
+    const Variable* variable = block_.Find(name);
+    return variable == nullptr ? TensorType{} : variable->type;
+  }
+  size_t RankOf(const std::string& name) const {
+    return TypeOf(name).dims.size();
+  }
+
+  // A new variable, named after another.
+  std::string Temporary(const std::string& after, TensorType type) {
+    std::string name;
+    for (int i = 0; name.empty() || block_.Find(name) != nullptr; ++i) {
+      name = base::Concat(after, ".saved_", i);
+    }
+    block_.AddVariable({.name = name, .type = std::move(type)});
+    return name;
+  }
+
+  // Paddle's reshaping ops also say what the shape was before.
+  Slots WithShapeBefore(const std::string& x, const std::string& out) {
+    TensorType type = TypeOf(x);
+    type.dims.insert(type.dims.begin(), 0);
+    return {{"Out", {out}}, {"XShape", {Temporary(out, std::move(type))}}};
+  }
+
+  // `x` with a dimension of one more at `axis`.
+  std::string Unsqueeze(const std::string& x, int64_t axis) {
+    TensorType type = TypeOf(x);
+    type.dims.insert(type.dims.begin() + axis, 1);
+    std::string out = Temporary(x, std::move(type));
+    Add("unsqueeze2", {{"X", {x}}}, WithShapeBefore(x, out),
+        {{"axes", List({axis})}});
+    return out;
+  }
+  void Squeeze(const std::string& x, int64_t axis, const std::string& out) {
+    Add("squeeze2", {{"X", {x}}}, WithShapeBefore(x, out),
+        {{"axes", List({axis})}});
+  }
+
+  void Keep() { done.push_back(std::move(op)); }
+
+  Operation op;
+  const Paddle version;
+  std::vector<Operation> done;
+
+ private:
+  Block& block_;
+};
+
+// Adds a bias, of one number for each of the channels.
+void AddBias(Replacement& r, const std::string& x, const std::string& bias,
+             const std::string& out, int64_t axis) {
+  r.Add("elementwise_add", {{"X", {x}}, {"Y", {bias}}}, {{"Out", {out}}},
+        {{"axis", Int(axis)}});
+}
+
+// ---- layers
+
+void Fc(Replacement& r) {
+  const std::string out = r.Out("Out");
+  const std::string bias = r.In("Bias");
+  const auto rank = static_cast<int64_t>(r.RankOf(r.In("Input")));
+  const std::string product =
+      bias.empty() ? out : r.Temporary(out, r.TypeOf(out));
+  r.Add("mul", {{"X", {r.In("Input")}}, {"Y", {r.In("W")}}},
+        {{"Out", {product}}},
+        {{"x_num_col_dims", Int(rank - 1)}, {"y_num_col_dims", Int(1)}});
+  if (!bias.empty()) AddBias(r, product, bias, out, rank - 1);
+}
+
+void Matmul(Replacement& r) {
+  if (r.version == Paddle::k2) return r.Keep();
+  r.Add("matmul", std::move(r.op.inputs), std::move(r.op.outputs),
+        {{"transpose_X", Flag(AttrOf<bool>(r.op, "trans_x"))},
+         {"transpose_Y", Flag(AttrOf<bool>(r.op, "trans_y"))},
+         {"alpha", {AttrKind::kFloat, 1.0}}});
+}
+
+// A convolution over one dimension is one over two, of which the first has the
+// size one.
+void Conv(Replacement& r) {
+  const bool flat = r.op.type.starts_with("conv1d");
+  const size_t rank = r.op.type.starts_with("conv3d") ? 3 : 2;
+  const bool last = IsChannelLast(r.op);
+  const std::string out = r.Out("Output");
+  const std::string bias = r.In("Bias");
+  std::string input = r.In("Input");
+  std::string filter = r.In("Filter");
+  AttrMap attrs = r.op.attrs;
+  Ints strides = AttrOf<Ints>(r.op, "strides");
+  Ints dilations = AttrOf<Ints>(r.op, "dilations");
+  Ints paddings = AttrOf<Ints>(r.op, "paddings");
+  if (flat) {
+    input = r.Unsqueeze(input, last ? 1 : 2);
+    filter = r.Unsqueeze(filter, 2);
+    strides.insert(strides.begin(), 1);
+    dilations.insert(dilations.begin(), 1);
+    paddings.insert(paddings.begin(), paddings.size() == 2 ? 2 : 1, 0);
+    attrs["data_format"] = Text(last ? "NHWC" : "NCHW");
+    Ints more = AttrOf<Ints>(r.op, "output_padding");
+    if (!more.empty()) {
+      attrs["output_padding"] = List({0, more.front()});
+    }
+  }
+  attrs["strides"] = List(Spread(std::move(strides), rank));
+  attrs["dilations"] = List(Spread(std::move(dilations), rank));
+  attrs["paddings"] = List(Spread(std::move(paddings), rank));
+  TensorType type = r.TypeOf(out);
+  if (flat) type.dims.insert(type.dims.begin() + (last ? 1 : 2), 1);
+  const std::string grid =
+      flat || !bias.empty() ? r.Temporary(out, std::move(type)) : out;
+  std::string name = r.op.type;
+  if (flat) name[name.find('1')] = '2';
+  r.Add(name, {{"Input", {input}}, {"Filter", {filter}}}, {{"Output", {grid}}},
+        std::move(attrs));
+  std::string plain = grid;
+  if (flat) {
+    plain = bias.empty() ? out : r.Temporary(out, r.TypeOf(out));
+    r.Squeeze(grid, last ? 1 : 2, plain);
+  }
+  if (bias.empty()) return;
+  const auto channel = last ? static_cast<int64_t>(r.RankOf(out)) - 1 : 1;
+  AddBias(r, plain, bias, out, channel);
+}
+
+struct PoolKind {
+  const char* type;  // "max" or "avg"
+  bool adaptive;
+  size_t rank;
+};
+
+void Pool(Replacement& r, const PoolKind& kind) {
+  // Who wants to know where the maxima are needs another op.
+  const bool flat = kind.rank == 1;
+  const size_t rank = flat ? 2 : kind.rank;
+  const bool last = IsChannelLast(r.op);
+  const std::string out = r.Out("Out");
+  std::string x = r.In("X");
+  Ints size = AttrOf<Ints>(r.op, kind.adaptive ? "output_size" : "ksize");
+  Ints strides = AttrOf<Ints>(r.op, "strides");
+  Ints paddings = AttrOf<Ints>(r.op, "paddings", Ints{0});
+  if (strides.empty()) strides = size;
+  const TensorType type = r.TypeOf(x);
+  if (flat) {
+    size.insert(size.begin(), 1);
+    strides.insert(strides.begin(), 1);
+    paddings.insert(paddings.begin(), paddings.size() == 2 ? 2 : 1, 0);
+    x = r.Unsqueeze(x, last ? 1 : 2);
+  }
+  size = Spread(std::move(size), rank);
+  if (kind.adaptive) {
+    // An output as large as the input.
+    const Dims dims = r.TypeOf(x).dims;
+    for (size_t i = 0; i < size.size() && i + 2 < dims.size(); ++i) {
+      if (size[i] < 0) size[i] = dims[i + (last ? 1 : 2)];
+    }
+    strides.assign(rank, 1);
+  }
+  TensorType pooled = r.TypeOf(out);
+  if (flat) pooled.dims.insert(pooled.dims.begin() + (last ? 1 : 2), 1);
+  const std::string grid = flat ? r.Temporary(out, std::move(pooled)) : out;
+  const std::string formats[] = {last ? "NHWC" : "NCHW",
+                                 last ? "NDHWC" : "NCDHW"};
+  r.Add(rank == 3 ? "pool3d" : "pool2d", {{"X", {x}}}, {{"Out", {grid}}},
+        {{"pooling_type", Text(kind.type)},
+         {"ksize", List(std::move(size))},
+         {"strides", List(Spread(std::move(strides), rank))},
+         {"paddings", List(Spread(std::move(paddings), rank))},
+         {"adaptive", Flag(kind.adaptive)},
+         {"global_pooling", Flag(false)},
+         {"exclusive", Flag(AttrOf<bool>(r.op, "exclusive", true))},
+         {"ceil_mode", Flag(AttrOf<bool>(r.op, "ceil_mode"))},
+         {"padding_algorithm",
+          Text(AttrOf<std::string>(r.op, "padding_algorithm", "EXPLICIT"))},
+         {"data_format", Text(formats[rank - 2])},
+         {"use_cudnn", Flag(true)}});
+  if (flat) r.Squeeze(grid, last ? 1 : 2, out);
+}
+
+void BatchNorm(Replacement& r) {
+  // In place: the running mean and variance.
+  for (auto [slot, from] :
+       {std::pair("MeanOut", "Mean"), std::pair("VarianceOut", "Variance")}) {
+    if (r.Out(slot).empty()) r.op.outputs.push_back({slot, {r.In(from)}});
+  }
+  r.Keep();
+}
+
+void Flatten(Replacement& r) {
+  const std::string x = r.In("X");
+  const std::string out = r.Out("Out");
+  if (r.version == Paddle::k2) {
+    r.op.outputs = r.WithShapeBefore(x, out);
+    return r.Keep();
+  }
+  const auto rank = static_cast<int64_t>(r.RankOf(x));
+  int64_t begin = AttrOf<int64_t>(r.op, "start_axis", 1);
+  int64_t end = AttrOf<int64_t>(r.op, "stop_axis", -1);
+  if (begin < 0) begin += rank;
+  if (end < 0) end += rank;
+  // 0 keeps what is at the same place; what comes behind must be known.
+  const Dims dims = r.TypeOf(x).dims;
+  Ints shape(static_cast<size_t>(begin), 0);
+  shape.push_back(-1);
+  for (int64_t i = end + 1; i < rank; ++i) shape.push_back(dims[i]);
+  r.Add("reshape2", {{"X", {x}}}, r.WithShapeBefore(x, out),
+        {{"shape", List(std::move(shape))}});
+}
+
+void Reshaping(Replacement& r) {
+  if (r.Out("XShape").empty()) {
+    r.op.outputs = r.WithShapeBefore(r.In("X"), r.Out("Out"));
+  }
+  // A shape in one tensor.
+  for (program::Slot& slot : r.op.inputs) {
+    if (slot.name == "ShapeTensor" && slot.arguments.size() == 1 &&
+        r.RankOf(slot.arguments.front()) == 1 && r.op.type == "reshape2") {
+      slot.name = "Shape";
+    }
+  }
+  r.Keep();
+}
+
+void Reduction(Replacement& r) {
+  if (AttrOf<Ints>(r.op, "dim").empty()) {
+    r.op.attrs.insert_or_assign("reduce_all", Flag(true));
+    r.op.attrs.insert_or_assign("dim", List({0}));
+  }
+  r.Keep();
+}
+
+void LogSumExp(Replacement& r) {
+  Ints axis = AttrOf<Ints>(r.op, "dim");
+  const bool all = axis.empty();
+  r.op.attrs["axis"] = List(all ? Ints{0} : axis);
+  r.op.attrs["keepdim"] = Flag(AttrOf<bool>(r.op, "keep_dim"));
+  r.op.attrs["reduce_all"] = Flag(all || AttrOf<bool>(r.op, "reduce_all"));
+  r.op.attrs.erase("dim");
+  r.op.attrs.erase("keep_dim");
+  r.Keep();
+}
+
+void Interpolate(Replacement& r) {
+  const Ints size = AttrOf<Ints>(r.op, "out_shape");
+  const auto mode = AttrOf<std::string>(r.op, "mode", "nearest");
+  if (size.size() != 2 || r.version == Paddle::k1_8) return r.Keep();
+  r.Add(
+      mode + "_interp_v2", {{"X", {r.In("X")}}}, {{"Out", {r.Out("Out")}}},
+      {{"out_d", Int(-1)},
+       {"out_h", Int(size[0])},
+       {"out_w", Int(size[1])},
+       {"interp_method", Text(mode)},
+       {"align_corners", Flag(AttrOf<bool>(r.op, "align_corners"))},
+       {"align_mode", Int(AttrOf<int64_t>(r.op, "align_mode"))},
+       {"data_layout", Text(AttrOf<std::string>(r.op, "data_format", "NCHW"))},
+       {"scale", {AttrKind::kFloats, std::vector<double>{}}}});
+}
+
+// ---- losses
+
+// What is left of `each` by the op's `reduction`.
+void Reduce(Replacement& r, const std::string& each, const std::string& out) {
+  const auto how = AttrOf<std::string>(r.op, "reduction", "mean");
+  r.Add(how == "sum" ? "reduce_sum" : "reduce_mean", {{"X", {each}}},
+        {{"Out", {out}}},
+        {{"dim", List({0})},
+         {"keep_dim", Flag(false)},
+         {"reduce_all", Flag(true)}});
+}
+
+bool IsReduced(const Replacement& r) {
+  return AttrOf<std::string>(r.op, "reduction", "mean") != "none";
+}
+
+// |Input - Label| or its square.
+void DistanceLoss(Replacement& r, const char* of_difference) {
+  const std::string out = r.Out("Out");
+  const TensorType type = r.TypeOf(r.In("Input"));
+  const std::string difference = r.Temporary(out, type);
+  const std::string each = IsReduced(r) ? r.Temporary(out, type) : out;
+  r.Add("elementwise_sub", {{"X", {r.In("Input")}}, {"Y", {r.In("Label")}}},
+        {{"Out", {difference}}}, {{"axis", Int(-1)}});
+  r.Add(of_difference, {{"X", {difference}}}, {{"Out", {each}}});
+  if (IsReduced(r)) Reduce(r, each, out);
+}
+
+void CrossEntropyLoss(Replacement& r) {
+  const bool soft = AttrOf<bool>(r.op, "soft_label");
+  const auto ignored = AttrOf<int64_t>(r.op, "ignore_index", -100);
+  // Weights, and a mean over some of the rows, take more ops than one.
+  if (!r.In("Weight").empty() || !AttrOf<bool>(r.op, "use_softmax", true) ||
+      (ignored >= 0 && IsReduced(r))) {
+    return r.Keep();
+  }
+  const std::string out = r.Out("Loss");
+  const std::string logits = r.In("Logits");
+  std::string label = r.In("Label");
+  const auto rank = static_cast<int64_t>(r.RankOf(logits));
+  int64_t axis = AttrOf<int64_t>(r.op, "axis", -1);
+  if (axis < 0) axis += rank;
+  TensorType type = r.TypeOf(logits);
+  if (axis < 0 || axis >= rank) return r.Keep();
+  type.dims[axis] = 1;
+  const bool narrow = !soft && r.RankOf(label) + 1 == r.RankOf(logits);
+  if (narrow) label = r.Unsqueeze(label, axis);
+  const bool whole = !IsReduced(r) && r.RankOf(out) == r.RankOf(logits);
+  const std::string each = whole ? out : r.Temporary(out, type);
+  std::string softmax = r.Out("Softmax");
+  if (softmax.empty()) softmax = r.Temporary(out, r.TypeOf(logits));
+  r.Add("softmax_with_cross_entropy",
+        {{"Logits", {logits}}, {"Label", {label}}},
+        {{"Softmax", {softmax}}, {"Loss", {each}}},
+        {{"soft_label", Flag(soft)},
+         {"ignore_index", Int(ignored)},
+         {"numeric_stable_mode", Flag(true)},
+         {"axis", Int(axis)}});
+  if (IsReduced(r)) {
+    Reduce(r, each, out);
+  } else if (!whole) {
+    r.Squeeze(each, axis, out);
+  }
+}
+
+void Tanhshrink(Replacement& r) {
+  const std::string out = r.Out("Out");
+  const std::string tanh = r.Temporary(out, r.TypeOf(out));
+  r.Add("tanh", {{"X", {r.In("X")}}}, {{"Out", {tanh}}});
+  r.Add("elementwise_sub", {{"X", {r.In("X")}}, {"Y", {tanh}}},
+        {{"Out", {out}}}, {{"axis", Int(-1)}});
+}
+
+// Whether an operation other than the one that writes it names `name`.
+bool IsUsed(const Block& block, const Operation& by, const std::string& name) {
+  for (size_t i = 0; i < block.num_ops(); ++i) {
+    if (block.op(i).id == by.id) continue;
+    for (const program::Slot& slot : block.op(i).inputs) {
+      for (const std::string& argument : slot.arguments) {
+        if (argument == name) return true;
+      }
+    }
+  }
+  return false;
+}
+
+// Whether `type` is one of our pools, and which.
+bool FindPool(std::string_view type, PoolKind& kind) {
+  kind.adaptive = type.starts_with("adaptive_");
+  if (kind.adaptive) type.remove_prefix(std::string_view("adaptive_").size());
+  if (!type.starts_with("max_pool") && !type.starts_with("avg_pool")) {
+    return false;
+  }
+  kind.type = type[0] == 'm' ? "max" : "avg";
+  kind.rank =
+      static_cast<size_t>(type[std::string_view("max_pool").size()] - '0');
+  return kind.rank >= 1 && kind.rank <= 3;
+}
+
+using Rewrite = void (*)(Replacement&);
+
+const std::map<std::string_view, Rewrite>& Rewrites() {
+  static const auto& rewrites = *new std::map<std::string_view, Rewrite>{
+      {"fc", Fc},
+      {"matmul_v2", Matmul},
+      {"conv1d", Conv},
+      {"conv2d", Conv},
+      {"conv3d", Conv},
+      {"conv1d_transpose", Conv},
+      {"conv2d_transpose", Conv},
+      {"conv3d_transpose", Conv},
+      {"batch_norm", BatchNorm},
+      {"flatten_contiguous_range", Flatten},
+      {"reshape2", Reshaping},
+      {"transpose2", Reshaping},
+      {"squeeze2", Reshaping},
+      {"unsqueeze2", Reshaping},
+      {"reduce_sum", Reduction},
+      {"reduce_mean", Reduction},
+      {"reduce_max", Reduction},
+      {"reduce_min", Reduction},
+      {"reduce_prod", Reduction},
+      {"reduce_all", Reduction},
+      {"reduce_any", Reduction},
+      {"logsumexp", LogSumExp},
+      {"interpolate", Interpolate},
+      {"mse_loss", [](Replacement& r) { DistanceLoss(r, "square"); }},
+      {"l1_loss", [](Replacement& r) { DistanceLoss(r, "abs"); }},
+      {"cross_entropy_loss", CrossEntropyLoss},
+      {"tanhshrink", Tanhshrink},
+  };
+  return rewrites;
+}
+
+// Writes out what a definition says and the operation leaves open.
+Status Complete(const OpDef& def, Replacement& r) {
+  ASSIGN_OR_RETURN(const program::Attrs attrs,
+                   program::ResolveAttrs(def, r.op));
+  for (size_t i = 0; i < attrs.size(); ++i) {
+    r.op.attrs.try_emplace(def.attrs[i].name,
+                           program::ToAttrValue(def.attrs[i], attrs[i]));
+  }
+  if (def.outputs.empty() || r.Out(def.outputs[0].name).empty()) {
+    return OkStatus();
+  }
+  const std::string first = r.Out(def.outputs[0].name);
+  for (const SlotDef& slot : def.outputs) {
+    if (slot.variadic || !r.Out(slot.name).empty()) continue;
+    r.op.outputs.push_back({slot.name, {r.Temporary(first, r.TypeOf(first))}});
+  }
+  return OkStatus();
+}
+
+Result<std::vector<Operation>> Replace(const OpRegistry& registry, Block& block,
+                                       const Operation& op, Paddle version) {
+  Replacement r(block, op, version);
+  const OpDef* def = registry.Find(op.type);
+  if (def != nullptr) {
+    RETURN_IF_ERROR(Complete(*def, r).WithContext(
+        op.made_at.empty() ? op.type : op.made_at + ": " + op.type));
+  }
+  PoolKind kind;
+  const auto found = Rewrites().find(op.type);
+  if (FindPool(op.type, kind)) {
+    const bool masked = !op.output("Mask").empty() &&
+                        IsUsed(block, op, op.output("Mask").front());
+    const bool divided = AttrOf<int64_t>(op, "divisor") != 0;
+    if (masked || divided) {
+      r.Keep();
+    } else {
+      Pool(r, kind);
+    }
+  } else if (found != Rewrites().end()) {
+    found->second(r);
+  } else {
+    r.Keep();
+  }
+  return std::move(r.done);
+}
+
+}  // namespace
+
+Status ToPaddle(const OpRegistry& registry, Program& program, Paddle version) {
+  for (size_t b = 0; b < program.num_blocks(); ++b) {
+    Block& block = program.block(b);
+    for (size_t i = 0; i < block.num_ops();) {
+      ASSIGN_OR_RETURN(std::vector<Operation> next,
+                       Replace(registry, block, block.op(i), version));
+      block.Remove(i, i + 1);
+      for (Operation& op : next) block.Insert(i++, std::move(op));
+    }
+  }
+  return OkStatus();
+}
+
+void FromPaddle(Program& program) {
+  for (size_t b = 0; b < program.num_blocks(); ++b) {
+    Block& block = program.block(b);
+    for (size_t i = 0; i < block.num_ops(); ++i) {
+      Operation& op = block.op(i);
+      if (op.type == "depthwise_conv2d") op.type = "conv2d";
+      if (op.type == "depthwise_conv2d_transpose") {
+        op.type = "conv2d_transpose";
+      }
+    }
+  }
+}
+
+}  // namespace fleet::exec

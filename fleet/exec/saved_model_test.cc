@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/exec/saved_model.h"
+
+#include <cstdlib>
+#include <string>
+#include <unistd.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fleet/base/status_matchers.h"
+#include "fleet/program/text.h"
+
+namespace fleet::exec {
+namespace {
+
+using program::DType;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// softmax(tanh(x w1) w2), and a loss that needs a label.
+class SavedModelTest : public ::testing::Test {
+ protected:
+  SavedModelTest() {
+    std::string name = "/tmp/saved_model_XXXXXX";
+    folder_ = ::mkdtemp(name.data());
+    AddVariable("x", {-1, 4}).is_data = true;
+    AddVariable("label", {-1, 3}).is_data = true;
+    AddVariable("w1", {4, 5}).persistable = true;
+    AddVariable("w2", {5, 3}).persistable = true;
+    AddVariable("unused", {7}).persistable = true;
+    Append("matmul_v2", {{"X", {"x"}}, {"Y", {"w1"}}}, {{"Out", {"h1"}}});
+    Append("tanh", {{"X", {"h1"}}}, {{"Out", {"h2"}}});
+    Append("matmul_v2", {{"X", {"h2"}}, {"Y", {"w2"}}}, {{"Out", {"h3"}}});
+    Append("softmax", {{"X", {"h3"}}}, {{"Out", {"y"}}});
+    Append("mse_loss", {{"Input", {"y"}}, {"Label", {"label"}}},
+           {{"Out", {"loss"}}});
+    scope_.Get("w1") = at::randn({4, 5});
+    scope_.Get("w2") = at::randn({5, 3});
+  }
+  ~SavedModelTest() override { std::filesystem::remove_all(folder_); }
+
+  program::Variable& AddVariable(const std::string& name, program::Dims dims) {
+    return program_.block(0).AddVariable(
+        {.name = name, .type = {DType::kFloat32, std::move(dims)}});
+  }
+  void Append(const std::string& type, program::Slots inputs,
+              program::Slots outputs, program::AttrMap attrs = {}) {
+    program::Block& block = program_.block(0);
+    ASSERT_OK(block.InferTypes(library_.definitions(),
+                               block.Append({.type = type,
+                                             .inputs = std::move(inputs),
+                                             .outputs = std::move(outputs),
+                                             .attrs = std::move(attrs)})));
+  }
+
+  at::Tensor Expected(const at::Tensor& x) {
+    return at::softmax(
+        at::matmul(at::tanh(at::matmul(x, scope_.Get("w1"))), scope_.Get("w2")),
+        -1);
+  }
+
+  Status Save(const ModelFiles& files) {
+    ASSIGN_OR_RETURN(auto inference, ToInference(library_.definitions(),
+                                                 program_, {"x"}, {"y", "h3"}));
+    return SaveModel(*inference, scope_, files);
+  }
+
+  ops::OpLibrary library_;
+  program::Program program_;
+  Scope scope_;
+  base::Path folder_;
+};
+
+TEST_F(SavedModelTest, BothLayoutsComeBackAndRun) {
+  const base::Path prefix = folder_ / "deep" / "net";
+  ASSERT_OK(Save(FilesOfPrefix(prefix)));
+  ASSERT_OK(Save(FilesOfFolder(folder_ / "each")));
+  ASSERT_OK(Save(FilesOfFolder(folder_ / "one", "", "__params__")));
+  EXPECT_TRUE(base::Exists(folder_ / "each" / "w1"));
+  EXPECT_FALSE(base::Exists(folder_ / "each" / "unused"));
+  const at::Tensor x = at::randn({6, 4});
+  for (const base::Path& path : {prefix, folder_ / "each", folder_ / "one"}) {
+    ASSERT_OK_AND_ASSIGN(auto model, LoadedModel::Open(path));
+    EXPECT_THAT(model->inputs(), ElementsAre("x"));
+    EXPECT_THAT(model->outputs(), ElementsAre("y", "h3"));
+    ASSERT_OK_AND_ASSIGN(std::vector<at::Tensor> got, model->Run({x}));
+    EXPECT_TRUE(at::allclose(got[0], Expected(x), 1e-5, 1e-6)) << path;
+    EXPECT_THAT(model->Run({}), StatusIs(StatusCode::kInvalidArgument,
+                                         HasSubstr("1 inputs, but 0")));
+  }
+}
+
+TEST_F(SavedModelTest, InferenceNeedsItsInputs) {
+  EXPECT_THAT(
+      ToInference(library_.definitions(), program_, {"x"}, {"loss"}),
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("the data label")));
+  EXPECT_THAT(ToInference(library_.definitions(), program_, {"z"}, {"y"}),
+              StatusIs(StatusCode::kNotFound, HasSubstr("z to feed")));
+}
+
+TEST_F(SavedModelTest, ParametersWithoutValue) {
+  scope_.Erase("w2");
+  EXPECT_THAT(Save(FilesOfPrefix(folder_ / "net")),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("w2"), HasSubstr("startup program"))));
+  EXPECT_FALSE(base::Exists(folder_ / "net.pdmodel"));
+}
+
+TEST_F(SavedModelTest, NothingThere) {
+  EXPECT_THAT(LoadedModel::Open(folder_ / "net"),
+              StatusIs(StatusCode::kNotFound, AllOf(HasSubstr("net.pdmodel"),
+                                                    HasSubstr("__model__"))));
+  ASSERT_OK(Save(FilesOfPrefix(folder_ / "net")));
+  ASSERT_OK(base::Remove(folder_ / "net.pdiparams"));
+  EXPECT_THAT(LoadedModel::Open(folder_ / "net"),
+              StatusIs(StatusCode::kNotFound, HasSubstr("net.pdiparams")));
+  ASSERT_OK(Save(FilesOfFolder(folder_ / "each")));
+  ASSERT_OK(base::Remove(folder_ / "each" / "w2"));
+  EXPECT_THAT(LoadedModel::Open(folder_ / "each"),
+              StatusIs(StatusCode::kNotFound, HasSubstr("each/w2")));
+}
+
+TEST_F(SavedModelTest, CutAndAlteredPrograms) {
+  const ModelFiles files = FilesOfPrefix(folder_ / "net");
+  ASSERT_OK(Save(files));
+  ASSERT_OK_AND_ASSIGN(const std::string bytes, base::ReadFile(files.program));
+  ASSERT_OK_AND_ASSIGN(auto whole, ParseProgram(bytes, "net"));
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    Result<std::unique_ptr<program::Program>> cut =
+        ParseProgram(std::string_view(bytes).substr(0, size), "net");
+    if (cut.ok()) {
+      // What was cut off says nothing about the program.
+      EXPECT_EQ(ToString(**cut), ToString(*whole)) << size;
+      EXPECT_GT(size + 16, bytes.size());
+    } else {
+      EXPECT_EQ(cut.status().code(), StatusCode::kDataLoss);
+    }
+  }
+  for (size_t at = 0; at + 7 < bytes.size(); ++at) {
+    std::string changed = bytes;
+    changed[at] = static_cast<char>(changed[at] ^ 4);
+    EXPECT_THAT(ParseProgram(changed, "net"),
+                StatusIs(StatusCode::kDataLoss, HasSubstr("altered")));
+  }
+}
+
+TEST_F(SavedModelTest, ParametersOfAnotherShape) {
+  const ModelFiles files = FilesOfPrefix(folder_ / "net");
+  ASSERT_OK(Save(files));
+  std::vector<SavedTensor> others;
+  others.push_back({.name = "w1", .value = at::ones({5, 4})});
+  others.push_back({.name = "w2", .value = at::ones({5, 3})});
+  ASSERT_OK(SaveTensors(files.parameters, others));
+  Scope scope;
+  scope.Get("w2") = at::zeros({5, 3});
+  EXPECT_THAT(LoadModel(files, scope),
+              StatusIs(StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("float32 [5, 4] for w1"),
+                             HasSubstr("the program has float32 [4, 5]"))));
+  // None or all.
+  EXPECT_TRUE(at::equal(scope.Get("w2"), at::zeros({5, 3})));
+}
+
+TEST_F(SavedModelTest, VariablesKeepTheirMemory) {
+  const ModelFiles files = FilesOfPrefix(folder_ / "net");
+  ASSERT_OK(Save(files));
+  const at::Tensor held = scope_.Get("w1");
+  const at::Tensor saved = held.clone();
+  held.zero_();
+  ASSERT_OK(LoadModel(files, scope_));
+  EXPECT_TRUE(at::equal(held, saved));
+}
+
+TEST_F(SavedModelTest, NamesThatLeaveTheFolder) {
+  for (const char* name : {"../w", "/tmp/w", "a/../../w"}) {
+    scope_.Get(name) = at::ones({1});
+    EXPECT_THAT(SaveVariables(scope_, {name}, folder_ / "each", false),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr(name)));
+  }
+  scope_.Get("encoder/w") = at::ones({1});
+  ASSERT_OK(SaveVariables(scope_, {"encoder/w"}, folder_ / "each", false));
+  EXPECT_TRUE(base::Exists(folder_ / "each" / "encoder" / "w"));
+}
+
+// ---- saved_dialect.h
+
+class DialectTest : public SavedModelTest {
+ protected:
+  DialectTest() {
+    AddVariable("image", {-1, 3, 8, 8}).is_data = true;
+    AddVariable("kernel", {4, 3, 3, 3}).persistable = true;
+    AddVariable("bias", {4}).persistable = true;
+  }
+  // The operations that compute `target` from the image, as text.
+  std::string Saved(const std::string& target, Paddle version) {
+    Result<std::unique_ptr<program::Program>> out = ToInference(
+        library_.definitions(), program_, {"image"}, {target}, version);
+    if (!out.ok()) return out.status().ToString();
+    return ToString(**out, {.variables = false});
+  }
+};
+
+TEST_F(DialectTest, ConvolutionWithBiasAndPool) {
+  Append("conv2d",
+         {{"Input", {"image"}}, {"Filter", {"kernel"}}, {"Bias", {"bias"}}},
+         {{"Output", {"c"}}});
+  Append("avg_pool2d", {{"X", {"c"}}}, {{"Out", {"p"}}},
+         {{"ksize", {program::AttrKind::kInts, std::vector<int64_t>{2, 2}}}});
+  const std::string text = Saved("p", Paddle::k2);
+  EXPECT_THAT(
+      text,
+      AllOf(HasSubstr("= conv2d(inputs={Input=['image'], Filter=['kernel']}"),
+            HasSubstr("elementwise_add(inputs={X=['c.saved_0'], Y=['bias']}, "
+                      "axis = 1"),
+            HasSubstr("pool2d(inputs={X=['c']}, adaptive = False"),
+            HasSubstr("ksize = [2, 2]"), HasSubstr("pooling_type = 'avg'"),
+            HasSubstr("strides = [2, 2]")));
+}
+
+TEST_F(DialectTest, FlattenForTheOlderOne) {
+  Append("flatten_contiguous_range", {{"X", {"image"}}}, {{"Out", {"flat"}}});
+  EXPECT_THAT(Saved("flat", Paddle::k2),
+              AllOf(HasSubstr("= flatten_contiguous_range("),
+                    HasSubstr("XShape=['flat.saved_0']")));
+  EXPECT_THAT(Saved("flat", Paddle::k1_8),
+              AllOf(HasSubstr("= reshape2("), HasSubstr("shape = [0, -1]")));
+}
+
+}  // namespace
+}  // namespace fleet::exec
