@@ -29,6 +29,9 @@ if(PkgConfig_FOUND)
 endif()
 find_program(MPIRUN mpirun)
 
+find_library(ROCKSDB_LIBRARY rocksdb)
+find_path(ROCKSDB_INCLUDE_DIR rocksdb/db.h)
+
 if(FLEET_WITH_TORCH OR FLEET_BUILD_PYTHON)
   find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
 endif()

@@ -16,6 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LAYERS = {
     "base": ((), ("spdlog/", "hwy/")),
     "optim": (("base",), ()),
+    "table": (("optim", "base"), ("rocksdb/",)),
     "program": (("base",), ("protozero/",)),
     "channel": (("base",), ("openssl/",)),
     "cluster": (("channel", "base"), ("CLI/",)),

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "fleet/table/dense_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+namespace fleet::table {
+
+DensePart PartOfServer(uint64_t size, uint32_t server, uint32_t num_servers,
+                       uint32_t spread) {
+  const uint64_t num_blocks = (size + kDenseBlock - 1) / kDenseBlock;
+  const uint64_t turned = (uint64_t{server} + spread) % num_servers;
+  DensePart part;
+  part.begin = std::min(size, num_blocks * turned / num_servers * kDenseBlock);
+  part.end =
+      std::min(size, num_blocks * (turned + 1) / num_servers * kDenseBlock);
+  return part;
+}
+
+DenseTable::DenseTable(const DenseTableOptions& options)
+    : options_(options),
+      num_state_(optim::StateNames(options.update.rule).size()),
+      num_powers_(optim::PowerNames(options.update.rule).size()),
+      values_(options.part.size()) {
+  const optim::UpdateRule& rule = options.update.rule;
+  layout_ = base::Concat("values ", kDenseBlock);
+  for (std::string_view name : optim::StateNames(rule)) {
+    state_.emplace_back(options.part.size(),
+                        static_cast<float>(optim::InitialState(rule)));
+    layout_ += base::Concat(", ", name, " ", kDenseBlock);
+  }
+  for (size_t i = 0; i < num_powers_; ++i) {
+    powers_.push_back(static_cast<float>(optim::PowerBase(rule, i)));
+    layout_ += base::Concat(", ", optim::PowerNames(rule)[i], " 1");
+  }
+}
+
+Result<std::unique_ptr<DenseTable>> DenseTable::Make(
+    const DenseTableOptions& options) {
+  const DensePart& part = options.part;
+  if (part.begin > part.end || part.end > options.size ||
+      (part.size() > 0 && part.begin % kDenseBlock != 0) ||
+      (part.end != options.size && part.end % kDenseBlock != 0)) {
+    return InvalidArgument("table ", options.name, ": values [", part.begin,
+                           ", ", part.end, ") of ", options.size,
+                           " are no blocks of ", kDenseBlock);
+  }
+  RETURN_IF_ERROR(
+      CheckOptions(options.update).WithContext("table " + options.name));
+  return std::make_unique<DenseTable>(options);
+}
+
+Status DenseTable::CheckSize(size_t size, const char* what) const {
+  if (size == part().size()) return OkStatus();
+  return InvalidArgument("table ", name(), ": ", what, " of ", size,
+                         " values, and there are ", part().size());
+}
+
+Status DenseTable::Pull(std::span<float> values) const {
+  RETURN_IF_ERROR(CheckSize(values.size(), "pull"));
+  base::MutexLock lock(mutex_);
+  std::copy(values_.begin(), values_.end(), values.begin());
+  return OkStatus();
+}
+
+Status DenseTable::Push(std::span<const float> gradient) {
+  RETURN_IF_ERROR(CheckSize(gradient.size(), "push"));
+  base::MutexLock lock(mutex_);
+  return PushLocked(gradient);
+}
+
+Status DenseTable::PushLocked(std::span<const float> gradient) {
+  const UpdateOptions& options = options_.update;
+  const bool finite = std::all_of(gradient.begin(), gradient.end(),
+                                  [](float x) { return std::isfinite(x); });
+  if (!finite) ++num_nonfinite_;
+  if (!finite && options.drop_nonfinite) return OkStatus();
+  optim::Slice<float> slice{values_.data(),
+                            gradient.data(),
+                            {},
+                            static_cast<int64_t>(values_.size())};
+  optim::Update<float> update;
+  for (size_t i = 0; i < num_state_; ++i) slice.state[i] = state_[i].data();
+  for (size_t i = 0; i < num_powers_; ++i) update.powers[i] = &powers_[i];
+  update.slices = std::span(&slice, 1);
+  update.learning_rate = RateOfStep(options.learning_rate, step_);
+  update.decay = options.decay;
+  update.transform = options.transform;
+  optim::Apply(options.rule, std::span<const optim::Update<float>>(&update, 1));
+  return OkStatus();
+}
+
+Status DenseTable::Add(std::span<const float> delta) {
+  RETURN_IF_ERROR(CheckSize(delta.size(), "add"));
+  base::MutexLock lock(mutex_);
+  for (size_t i = 0; i < delta.size(); ++i) values_[i] += delta[i];
+  return OkStatus();
+}
+
+Status DenseTable::Assign(std::span<const float> values) {
+  RETURN_IF_ERROR(CheckSize(values.size(), "assign"));
+  base::MutexLock lock(mutex_);
+  std::copy(values.begin(), values.end(), values_.begin());
+  initialized_ = true;
+  return OkStatus();
+}
+
+Status DenseTable::Accumulate(std::span<const float> gradient) {
+  RETURN_IF_ERROR(CheckSize(gradient.size(), "push"));
+  base::MutexLock lock(mutex_);
+  if (waiting_.empty()) {
+    waiting_.assign(gradient.begin(), gradient.end());
+    return OkStatus();
+  }
+  for (size_t i = 0; i < gradient.size(); ++i) waiting_[i] += gradient[i];
+  return OkStatus();
+}
+
+Status DenseTable::ApplyAccumulated(double scale) {
+  base::MutexLock lock(mutex_);
+  if (waiting_.empty()) return OkStatus();
+  std::vector<float> sum = std::exchange(waiting_, {});
+  for (float& x : sum) x *= static_cast<float>(scale);
+  return PushLocked(sum);
+}
+
+void DenseTable::EndStep() {
+  base::MutexLock lock(mutex_);
+  ++step_;
+}
+
+Result<SaveStats> DenseTable::Save(const base::Path& folder,
+                                   const SaveId& id) const {
+  base::MutexLock lock(mutex_);
+  RowsHeader header;
+  header.table = name();
+  header.layout = layout_;
+  header.dim = kDenseBlock;
+  header.row_floats = static_cast<uint32_t>(row_floats());
+  header.num_rows = (part().size() + kDenseBlock - 1) / kDenseBlock;
+  const std::string file = RowsFileName(name(), id, 0);
+  ASSIGN_OR_RETURN(RowsWriter writer,
+                   RowsWriter::Create(folder / file, header));
+  std::vector<float> row;
+  for (uint64_t begin = 0; begin < part().size(); begin += kDenseBlock) {
+    const uint64_t n = std::min(kDenseBlock, part().size() - begin);
+    row.assign(row_floats(), 0.0f);
+    std::copy_n(&values_[begin], n, row.begin());
+    for (size_t i = 0; i < num_state_; ++i) {
+      std::copy_n(&state_[i][begin], n, &row[(i + 1) * kDenseBlock]);
+    }
+    std::copy(powers_.begin(), powers_.end(),
+              row.end() - static_cast<ptrdiff_t>(num_powers_));
+    RETURN_IF_ERROR(writer.AddRow((part().begin + begin) / kDenseBlock, row));
+  }
+  RETURN_IF_ERROR(writer.Commit());
+  SaveList list;
+  list.table = name();
+  list.id = id;
+  list.step = step_;
+  list.files.push_back({file, writer.byte_size(), writer.checksum()});
+  RETURN_IF_ERROR(WriteSaveList(folder, list));
+  return SaveStats{header.num_rows, 0, writer.byte_size()};
+}
+
+Result<LoadStats> DenseTable::Load(const base::Path& folder) {
+  ASSIGN_OR_RETURN(const std::vector<SaveList> lists, FindSave(folder, name()));
+  LoadStats stats;
+  stats.number = lists.back().id.number;
+  stats.step = lists.back().step;
+  base::MutexLock lock(mutex_);
+  // NOLINTNEXTLINE: the lock is held while the visitor runs.
+  auto take = [&](const RowsHeader& header, std::span<const Key> keys,
+                  std::span<const float> rows)
+                  FLEET_THREAD_ATTRIBUTE(no_thread_safety_analysis) -> Status {
+    if (header.dim != kDenseBlock) {
+      return InvalidArgument("table ", header.table, " is no dense table");
+    }
+    const bool whole = header.layout == layout_;
+    stats.values_only = stats.values_only || !whole;
+    for (size_t k = 0; k < keys.size(); ++k) {
+      const uint64_t at = keys[k] * kDenseBlock;
+      if (at < part().begin || at >= part().end) continue;
+      const uint64_t begin = at - part().begin;
+      const uint64_t n = std::min(kDenseBlock, part().size() - begin);
+      const float* row = &rows[k * header.row_floats];
+      std::copy_n(row, n, &values_[begin]);
+      stats.num_rows += 1;
+      if (!whole) continue;
+      for (size_t i = 0; i < num_state_; ++i) {
+        std::copy_n(row + (i + 1) * kDenseBlock, n, &state_[i][begin]);
+      }
+      std::copy_n(row + kDenseBlock * (1 + num_state_), num_powers_,
+                  powers_.begin());
+    }
+    return OkStatus();
+  };
+  for (const SaveList& list : lists) {
+    for (const SaveList::File& file : list.files) {
+      RETURN_IF_ERROR(ReadRows(folder / file.name, take)
+                          .WithContext("load table " + name()));
+    }
+  }
+  if (stats.num_rows < (part().size() + kDenseBlock - 1) / kDenseBlock) {
+    return DataLoss("load table ", name(), ": ", stats.num_rows,
+                    " of its blocks, and it has ",
+                    (part().size() + kDenseBlock - 1) / kDenseBlock);
+  }
+  step_ = stats.step;
+  initialized_ = true;
+  return stats;
+}
+
+bool DenseTable::initialized() const {
+  base::MutexLock lock(mutex_);
+  return initialized_;
+}
+
+uint64_t DenseTable::step() const {
+  base::MutexLock lock(mutex_);
+  return step_;
+}
+
+uint64_t DenseTable::num_nonfinite() const {
+  base::MutexLock lock(mutex_);
+  return num_nonfinite_;
+}
+
+uint64_t DenseTable::byte_size() const {
+  base::MutexLock lock(mutex_);
+  return sizeof(float) *
+         (values_.capacity() * (1 + num_state_) + waiting_.capacity());
+}
+
+}  // namespace fleet::table

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The learning rate of a table, step by step. Steps are counted where the table
+// is, so a schedule advances on the server.
+
+#ifndef FLEET_TABLE_LEARNING_RATE_H_
+#define FLEET_TABLE_LEARNING_RATE_H_
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "fleet/base/status.h"
+
+namespace fleet::table {
+
+// In the formulas, `base` is LearningRate::base and t is step / decay_steps,
+// rounded down when `staircase`.
+
+struct ConstantRate {};
+
+// base * rate^t
+struct ExponentialDecay {
+  double rate = 1.0;
+  double decay_steps = 1.0;
+  bool staircase = false;
+};
+
+// base * exp(-rate * t)
+struct NaturalExpDecay {
+  double rate = 0.0;
+  double decay_steps = 1.0;
+  bool staircase = false;
+};
+
+// base / (1 + rate * t)
+struct InverseTimeDecay {
+  double rate = 0.0;
+  double decay_steps = 1.0;
+  bool staircase = false;
+};
+
+// base * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), where a step
+// of 0 counts as 1 in the first argument of min.
+struct NoamDecay {
+  double d_model = 1.0;
+  double warmup_steps = 1.0;
+};
+
+// (base - end) * (1 - min(step, decay_steps) / decay_steps)^power + end
+struct PolynomialDecay {
+  double decay_steps = 1.0;
+  double end = 0.0001;
+  double power = 1.0;
+};
+
+// values[i] for the first i with step < boundaries[i], else the last value,
+// whatever `base` is. One more value than boundaries, which ascend.
+struct PiecewiseDecay {
+  std::vector<uint64_t> boundaries;
+  std::vector<double> values;
+};
+
+using RateSchedule =
+    std::variant<ConstantRate, ExponentialDecay, NaturalExpDecay,
+                 InverseTimeDecay, NoamDecay, PolynomialDecay, PiecewiseDecay>;
+
+struct LearningRate {
+  double base = 0.01;
+  RateSchedule schedule;
+  // Of this parameter alone (ParamAttr's learning_rate).
+  double factor = 1.0;
+};
+
+// InvalidArgument for periods that are not positive and boundaries that do not
+// fit their values.
+Status CheckLearningRate(const LearningRate& rate);
+
+// The rate of a step; the first step is 0. Pure.
+double RateOfStep(const LearningRate& rate, uint64_t step);
+
+}  // namespace fleet::table
+
+#endif  // FLEET_TABLE_LEARNING_RATE_H_

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "fleet/table/learning_rate.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "fleet/base/status_matchers.h"
+
+namespace fleet::table {
+namespace {
+
+TEST(LearningRate, IsTheSameForEverAndTimesItsFactor) {
+  EXPECT_DOUBLE_EQ(RateOfStep({.base = 0.1}, 0), 0.1);
+  EXPECT_DOUBLE_EQ(RateOfStep({.base = 0.1, .factor = 3.0}, 1000), 0.3);
+}
+
+TEST(LearningRate, FallsExponentially) {
+  const LearningRate rate{.base = 0.5,
+                          .schedule = ExponentialDecay{0.9, 10, false}};
+  EXPECT_DOUBLE_EQ(RateOfStep(rate, 0), 0.5);
+  EXPECT_NEAR(RateOfStep(rate, 25), 0.5 * std::pow(0.9, 2.5), 1e-12);
+  const LearningRate stairs{.base = 0.5,
+                            .schedule = ExponentialDecay{0.9, 10, true}};
+  EXPECT_NEAR(RateOfStep(stairs, 25), 0.5 * 0.81, 1e-12);
+}
+
+TEST(LearningRate, FallsByNaturalExponentAndByInverseTime) {
+  EXPECT_NEAR(
+      RateOfStep({.base = 0.5, .schedule = NaturalExpDecay{0.2, 5, false}}, 10),
+      0.5 * std::exp(-0.4), 1e-12);
+  EXPECT_NEAR(
+      RateOfStep({.base = 0.5, .schedule = InverseTimeDecay{0.2, 5, true}}, 14),
+      0.5 / 1.4, 1e-12);
+}
+
+TEST(LearningRate, WarmsUpAsNoamSays) {
+  const LearningRate rate{.base = 2.0, .schedule = NoamDecay{64, 100}};
+  EXPECT_DOUBLE_EQ(RateOfStep(rate, 0), 0.0);
+  EXPECT_NEAR(RateOfStep(rate, 50), 2.0 / 8 * 50 / 1000, 1e-12);
+  EXPECT_NEAR(RateOfStep(rate, 400), 2.0 / 8 / 20, 1e-12);
+}
+
+TEST(LearningRate, FallsByPolynomialAndByPieces) {
+  EXPECT_NEAR(
+      RateOfStep({.base = 1.0, .schedule = PolynomialDecay{10, 0.1, 2}}, 5),
+      0.9 * 0.25 + 0.1, 1e-12);
+  EXPECT_NEAR(
+      RateOfStep({.base = 1.0, .schedule = PolynomialDecay{10, 0.1, 2}}, 99),
+      0.1, 1e-12);
+  const LearningRate pieces{.schedule =
+                                PiecewiseDecay{{3, 6}, {1.0, 0.5, 0.1}}};
+  EXPECT_DOUBLE_EQ(RateOfStep(pieces, 2), 1.0);
+  EXPECT_DOUBLE_EQ(RateOfStep(pieces, 3), 0.5);
+  EXPECT_DOUBLE_EQ(RateOfStep(pieces, 6), 0.1);
+}
+
+TEST(LearningRate, RefusesPiecesThatDoNotFit) {
+  EXPECT_THAT(CheckLearningRate({.schedule = PiecewiseDecay{{3}, {1.0}}}),
+              HasCode(StatusCode::kInvalidArgument));
+  EXPECT_THAT(CheckLearningRate({.schedule = ExponentialDecay{0.9, 0}}),
+              HasCode(StatusCode::kInvalidArgument));
+}
+
+}  // namespace
+}  // namespace fleet::table

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A part of a sparse table: the rows of the keys that belong to it. Private to
+// table/; what its functions mean is in sparse_table.h.
+//
+// Invariants:
+//  1. An index value below kCandidate is the number of the key's row. One at
+//     or above it is a key without a row, and how often it was pulled.
+//  2. With a cold store, a key is in memory, on disk or both; when both, the
+//     row in memory counts. keys_ and flags_ then belong to the rows' numbers.
+
+#ifndef FLEET_TABLE_SPARSE_SHARD_H_
+#define FLEET_TABLE_SPARSE_SHARD_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "fleet/base/status.h"
+#include "fleet/optim/update.h"
+#include "fleet/table/cold_store.h"
+#include "fleet/table/key.h"
+#include "fleet/table/key_index.h"
+#include "fleet/table/key_set.h"
+#include "fleet/table/options.h"
+#include "fleet/table/row_arena.h"
+#include "fleet/table/row_layout.h"
+
+namespace fleet::table {
+
+// Some of the keys of a request: keys[order[i]], or keys[i] where there is no
+// order. What belongs to a key has the key's place in the request.
+struct KeyBatch {
+  const Key* keys;
+  const uint32_t* order;  // may be null
+  size_t count;
+
+  size_t place(size_t i) const { return order == nullptr ? i : order[i]; }
+};
+
+// What all shards of a table know. Changed only between calls.
+struct ShardSetting {
+  explicit ShardSetting(const SparseTableOptions& given)
+      : options(given), layout(given) {}
+
+  SparseTableOptions options;
+  RowLayout layout;
+  uint64_t step = 0;
+  double learning_rate = 0.0;
+  uint32_t now = 0;  // seconds
+};
+
+struct ShardCounters {
+  uint64_t num_rows = 0;
+  uint64_t num_candidates = 0;
+  uint64_t num_rows_in_memory = 0;
+  uint64_t byte_size = 0;
+  uint64_t num_nonfinite = 0;
+};
+
+// One thread at a time.
+class SparseShard final {
+ public:
+  // `setting` outlives the shard. `cold` may be null.
+  SparseShard(const ShardSetting& setting, std::unique_ptr<ColdStore> cold);
+
+  Status Pull(const KeyBatch& batch, bool training, const uint32_t* counts,
+              float* rows);
+  Status Push(const KeyBatch& batch, const float* gradients, const float* shows,
+              const float* clicks);
+  Status Add(const KeyBatch& batch, const float* deltas);
+  Status Assign(const KeyBatch& batch, const float* rows);
+
+  Status Accumulate(const KeyBatch& batch, const float* gradients);
+  Status ApplyAccumulated(double scale);
+
+  Status RecordChange(const KeyBatch& batch, size_t worker);
+  std::vector<Key> TakeChanges(size_t worker);
+
+  // Erases rows that `gone` names, after calling it once for each row, which
+  // it may change.
+  Status Sweep(const std::function<bool(float* row)>& gone,
+               uint64_t* num_erased);
+  // Everything.
+  Status Clear();
+
+  // Rows in the order of their keys, and whether each changed since the marks
+  // were last cleared.
+  Status ForEachSorted(
+      const std::function<Status(Key, const float* row, bool changed)>& visit);
+  // Keys that were erased since the marks were last cleared.
+  const std::vector<Key>& erased() const { return erased_; }
+  void ClearMarks();
+  // Puts whole rows (all of their floats) there, and marks them or not.
+  Status PutRows(const KeyBatch& batch, const float* rows, bool changed);
+  Status EraseKeys(const KeyBatch& batch);
+
+  ShardCounters counters() const;
+
+  // The initial row, all of it.
+  void FillNew(Key key, float* row) const;
+
+ private:
+  static constexpr size_t kBatch = 64;
+  static constexpr uint32_t kCandidate = 0x80000000;
+  static constexpr uint32_t kNoRow = KeyIndex::kNone;
+
+  enum class Missing {
+    kLeave,   // no row for it
+    kAdmit,   // as the entry rule says
+    kSkip,    // a row only where the entry rule admits all
+    kCreate,  // always a row
+  };
+
+  // The rows of keys [begin, begin + n) of the batch, kNoRow where there is
+  // none.
+  Status Locate(const KeyBatch& batch, size_t begin, size_t n, Missing missing,
+                const uint32_t* counts, uint32_t* rows);
+  // Brings those of the keys into memory that are on disk.
+  Status FetchFromDisk(const KeyBatch& batch, size_t begin, size_t n);
+  Status WriteToDisk(std::span<const uint32_t> rows);
+  uint32_t MakeRow(Key key);
+  bool Admits(Key key, uint32_t before, uint32_t count) const;
+  Status CheckRoom() const;
+  // Rows leave memory until n more have room.
+  Status MakeRoomInMemory(size_t n);
+  void EraseFromMemory(Key key, uint32_t row);
+
+  // Makes up for steps that passed the row by.
+  void CatchUp(float* row) const;
+  void SetPowers(uint64_t step,
+                 std::array<float, optim::kMaxPowers>& powers) const;
+  void Touch(float* row) const;
+  void MarkChanged(uint32_t row);
+  bool changed(uint32_t row) const {
+    return (changed_[row / 64] >> (row % 64) & 1) != 0;
+  }
+  // Applies the rule to rows[i] with the gradient at gradients[i].
+  void Update(const uint32_t* rows, const float* const* gradients, size_t n);
+  void CountShows(float* row, Key key, float show, float click) const;
+  size_t updated_columns(const float* row) const;
+  optim::Slice<float> SliceOf(float* row, const float* gradient,
+                              size_t columns) const;
+
+  const ShardSetting& setting_;
+  const RowLayout& layout_;
+  const std::unique_ptr<ColdStore> cold_;
+  const bool touches_;     // rows remember more than values and state
+  const bool row_by_row_;  // each row is an update of its own
+  const std::vector<float> zeros_;
+
+  KeyIndex index_;
+  RowArena arena_;
+  uint64_t num_candidates_ = 0;
+  uint64_t num_nonfinite_ = 0;
+  std::vector<uint64_t> changed_;  // a bit for each row
+  std::vector<Key> erased_;
+
+  // With a cold store: of each row in memory.
+  static constexpr uint8_t kUsed = 1;
+  static constexpr uint8_t kNotOnDisk = 2;
+  static constexpr uint8_t kLeaving = 4;
+  std::vector<Key> keys_;
+  std::vector<uint8_t> flags_;
+  // A row on disk has the number of the save before which it changed, so that
+  // ClearMarks need not write.
+  uint32_t mark_ = 1;
+  uint32_t clock_hand_ = 0;
+  uint64_t num_cold_rows_ = 0;  // on disk and not in memory
+
+  // Gradients that wait for ApplyAccumulated.
+  KeySet waiting_;
+  std::vector<float> waiting_sums_;
+
+  std::vector<KeySet> changes_for_;  // geo: by worker
+};
+
+}  // namespace fleet::table
+
+#endif  // FLEET_TABLE_SPARSE_SHARD_H_

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Rows by key. A key is any 64 bits; its row is made when it is first asked
+// for, and is its values and the optimizer's state side by side.
+//
+//   ASSIGN_OR_RETURN(auto table, SparseTable::Make(options));
+//   RETURN_IF_ERROR(table->Pull(keys, rows));       // rows: keys.size() * dim
+//   RETURN_IF_ERROR(table->Push(keys, gradients));
+//
+// Failures name the table. InvalidArgument where sizes do not fit; Unavailable
+// when there is no memory or disk for a new row, in which case a part of the
+// keys may have been treated. Thread-safe: a request takes the lock of each
+// shard for its keys there, so two requests may mix, but a row is never seen
+// half updated.
+
+#ifndef FLEET_TABLE_SPARSE_TABLE_H_
+#define FLEET_TABLE_SPARSE_TABLE_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fleet/base/file_system.h"
+#include "fleet/base/mutex.h"
+#include "fleet/base/status.h"
+#include "fleet/table/key.h"
+#include "fleet/table/options.h"
+#include "fleet/table/saved_table.h"
+#include "fleet/table/sparse_shard.h"
+
+namespace fleet::table {
+
+struct PullOptions {
+  // Training makes rows and counts towards the entry rule. Otherwise nothing
+  // changes, and a key without a row reads as its row would when new.
+  bool training = true;
+  // How often each key occurs in the batch, for the entry rule; empty: once.
+  std::span<const uint32_t> counts;
+};
+
+struct PushOptions {
+  // For tables with show_click: how often each key was shown and clicked.
+  // Empty: not at all.
+  std::span<const float> shows;
+  std::span<const float> clicks;
+};
+
+// What a base or delta save takes, beside all that changed.
+enum class SaveFilter {
+  kAllRows,
+  // Where the table has show_click: rows with a score of base_threshold, a
+  // score since the last delta save of delta_threshold, seen in the last
+  // delta_keep_days.
+  kByScore,
+};
+
+struct SaveOptions {
+  SaveId id;  // see saved_table.h
+  SaveFilter filter = SaveFilter::kAllRows;
+};
+
+struct SparseTableStats {
+  uint64_t num_rows = 0;
+  uint64_t num_candidates = 0;      // keys that the entry rule holds back
+  uint64_t num_rows_in_memory = 0;  // fewer than num_rows with `disk`
+  uint64_t byte_size = 0;           // memory that it takes
+  uint64_t num_nonfinite = 0;       // gradients of a row with NaN or infinity
+  uint64_t step = 0;
+};
+
+class SparseTable final {
+ public:
+  // InvalidArgument for options that do not fit; Unimplemented for `disk`
+  // without RocksDB.
+  static Result<std::unique_ptr<SparseTable>> Make(
+      const SparseTableOptions& options);
+
+  // Fills rows[i * dim ...] with the row of keys[i].
+  Status Pull(std::span<const Key> keys, std::span<float> rows,
+              const PullOptions& options = {});
+
+  // Applies the update rule to the row of each key, with its gradient. A key
+  // that was never pulled gets its row first, where the entry rule admits all;
+  // else it is left out. A key that occurs twice is updated twice.
+  Status Push(std::span<const Key> keys, std::span<const float> gradients,
+              const PushOptions& options = {});
+
+  // Adds to the rows, without a rule. Makes rows whatever the entry rule says.
+  Status Add(std::span<const Key> keys, std::span<const float> deltas);
+  // The same for a worker of geo training: others are told by TakeChanges.
+  Status AddFrom(int worker, std::span<const Key> keys,
+                 std::span<const float> deltas);
+  // The keys that workers other than this one added to since its last call,
+  // each once.
+  Result<std::vector<Key>> TakeChanges(int worker);
+
+  // Sets values; state stays.
+  Status Assign(std::span<const Key> keys, std::span<const float> rows);
+
+  // Synchronous training: gradients are summed by key and wait. Apply then
+  // pushes each sum times `scale` (one over the number of workers).
+  Status Accumulate(std::span<const Key> keys,
+                    std::span<const float> gradients);
+  Status ApplyAccumulated(double scale);
+
+  // One step of training is over: the learning rate's schedule moves on.
+  void EndStep();
+
+  // A day is over: rows that nobody asked for grow older, and those that were
+  // unseen for at least `max_unseen_days` days are erased. With show_click its
+  // own rules decide instead. FailedPrecondition where rows do not count days.
+  // Returns how many were erased.
+  Result<uint64_t> Shrink(uint32_t max_unseen_days);
+  // Erases what was not touched for time_to_live. `now` counts from any start,
+  // the same for all calls of it and SetTime.
+  Result<uint64_t> Expire(std::chrono::seconds now);
+  // What counts as now for rows that are touched from here on.
+  void SetTime(std::chrono::seconds now);
+  Status Clear();
+
+  // Writes the rows into `folder` (saved_table.h): all of them, or those that
+  // changed since the last save. All rows are of one moment; pulls and pushes
+  // wait. On failure the files of earlier saves stay, and what counts as
+  // changed does too.
+  Result<SaveStats> Save(const base::Path& folder, const SaveOptions& options);
+  // Replaces the rows by those that the newest complete save in `folder` and
+  // its deltas hold, whatever number of servers wrote them, as far as they
+  // belong to server `server` of `num_servers`.
+  Result<LoadStats> Load(const base::Path& folder, uint32_t server,
+                         uint32_t num_servers);
+  // One line per row, sorted inside a shard: key, tab, values with commas.
+  Status SaveText(const base::Path& file);
+
+  SparseTableStats stats() const;
+  const std::string& name() const { return setting_.options.name; }
+  size_t dim() const { return setting_.options.dim; }
+  const SparseTableOptions& options() const { return setting_.options; }
+
+  explicit SparseTable(const SparseTableOptions& options);
+
+ private:
+  struct Shard {
+    mutable base::Mutex mutex;
+    std::unique_ptr<SparseShard> rows GUARDED_BY(mutex);
+  };
+  class AllLocked;
+
+  // Calls work(shard, batch) with the lock held, for the keys of each shard.
+  template <typename Work>
+  Status ForEachShard(std::span<const Key> keys, Work work);
+  Status CheckSizes(std::span<const Key> keys, size_t num_values,
+                    const char* what) const;
+  Status Named(const Status& status, const char* what, size_t num_keys) const;
+  Result<uint64_t> Sweep(const std::function<bool(float*)>& gone);
+
+  ShardSetting setting_;  // changed with all locks held
+  std::vector<Shard> shards_;
+};
+
+}  // namespace fleet::table
+
+#endif  // FLEET_TABLE_SPARSE_TABLE_H_

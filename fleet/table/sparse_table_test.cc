@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "fleet/table/sparse_table.h"
+
+#include <atomic>
+#include <thread>
+
+#include "fleet/table/table_conformance.h"
+
+namespace fleet::table {
+namespace {
+
+Backend InShards(uint32_t num_shards) {
+  return {base::Concat("memory in ", num_shards, " shards"),
+          [num_shards](SparseTableOptions& options, const base::Path&) {
+            options.num_shards = num_shards;
+          }};
+}
+
+INSTANTIATE_TEST_SUITE_P(Memory, SparseTableConformance,
+                         testing::Values(InShards(1), InShards(5)));
+
+SparseTableOptions Small() {
+  SparseTableOptions options;
+  options.name = "emb";
+  options.dim = 4;
+  return options;
+}
+
+TEST(SparseTable, NamesWhatIsWrongWithItsOptions) {
+  SparseTableOptions options = Small();
+  options.dim = 0;
+  EXPECT_THAT(SparseTable::Make(options),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("table emb: rows of 0 values")));
+  options = Small();
+  options.entry = AdmitByProbability{1.5};
+  EXPECT_THAT(SparseTable::Make(options),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("1.5")));
+  options = Small();
+  options.num_shards = 0;
+  EXPECT_THAT(SparseTable::Make(options),
+              HasCode(StatusCode::kInvalidArgument));
+}
+
+TEST(SparseTable, RefusesRowsBeyondItsLimitAndKeepsWhatItHas) {
+  SparseTableOptions options = Small();
+  options.max_byte_size = 1 << 20;
+  auto made = SparseTable::Make(options);
+  ASSERT_OK(made);
+  SparseTable& table = **made;
+  std::vector<Key> keys(100'000);
+  std::iota(keys.begin(), keys.end(), 0);
+  std::vector<float> rows(keys.size() * 4);
+  EXPECT_THAT(table.Pull(keys, rows),
+              StatusIs(StatusCode::kUnavailable,
+                       HasSubstr("table emb: pull (100000 keys): no memory")));
+  const SparseTableStats stats = table.stats();
+  EXPECT_GT(stats.num_rows, 10'000u);
+  EXPECT_LT(stats.byte_size, 2u << 20);
+  // Rows that are there still serve.
+  rows.resize(4);
+  EXPECT_OK(table.Pull(std::vector<Key>{1}, rows));
+  EXPECT_OK(table.Push(std::vector<Key>{1}, rows));
+  EXPECT_THAT(table.Push(std::vector<Key>{99'999}, rows),
+              HasCode(StatusCode::kUnavailable));
+}
+
+TEST(SparseTable, TakesFewBytesForARowOf16) {
+  SparseTableOptions options = Small();
+  options.dim = 16;
+  auto made = SparseTable::Make(options);
+  ASSERT_OK(made);
+  std::vector<Key> keys(10'000);
+  std::vector<float> rows(keys.size() * 16);
+  for (int i = 0; i < 50; ++i) {
+    std::iota(keys.begin(), keys.end(), static_cast<Key>(i) * 10'000);
+    ASSERT_OK((*made)->Pull(keys, rows));
+    const SparseTableStats stats = (*made)->stats();
+    EXPECT_LE(stats.byte_size, 90 * stats.num_rows + 20'000) << i;
+  }
+}
+
+TEST(SparseTable, ServesSeveralThreads) {
+  SparseTableOptions options = Small();
+  options.num_shards = 4;
+  options.update.learning_rate.base = 1.0;
+  auto made = SparseTable::Make(options);
+  ASSERT_OK(made);
+  SparseTable& table = **made;
+  constexpr int kThreads = 4;
+  constexpr int kRounds = 50;
+  std::vector<Key> keys(1000);
+  std::iota(keys.begin(), keys.end(), 0);
+  std::atomic<bool> torn = false;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      const std::vector<float> gradients(keys.size() * 4, -1.0f);
+      std::vector<float> rows(keys.size() * 4);
+      for (int i = 0; i < kRounds; ++i) {
+        EXPECT_OK(table.Push(keys, gradients));
+        EXPECT_OK(table.Pull(keys, rows));
+        for (size_t k = 0; k < keys.size(); ++k) {
+          if (rows[4 * k] != rows[4 * k + 3]) torn = true;
+        }
+        if (i % 10 == 0) table.EndStep();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(torn);
+  std::vector<float> rows(keys.size() * 4);
+  ASSERT_OK(table.Pull(keys, rows));
+  for (float x : rows) ASSERT_EQ(x, kThreads * kRounds);
+}
+
+TEST(SparseTable, EmptiesItself) {
+  auto made = SparseTable::Make(Small());
+  ASSERT_OK(made);
+  std::vector<float> row(4);
+  ASSERT_OK((*made)->Push(std::vector<Key>{1}, std::vector<float>(4, 1.0f)));
+  ASSERT_OK((*made)->Clear());
+  EXPECT_EQ((*made)->stats().num_rows, 0u);
+  ASSERT_OK((*made)->Pull(std::vector<Key>{1}, row));
+  EXPECT_THAT(row, ElementsAre(0, 0, 0, 0));
+}
+
+}  // namespace
+}  // namespace fleet::table

@@ -1,0 +1,624 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What every sparse table must do, wherever its rows are, as tests. A file that
+// instantiates the suite gives a change of options:
+//
+//   INSTANTIATE_TEST_SUITE_P(Memory, SparseTableConformance,
+//                            testing::Values(Backend{"memory", ...}));
+
+#ifndef FLEET_TABLE_TABLE_CONFORMANCE_H_
+#define FLEET_TABLE_TABLE_CONFORMANCE_H_
+
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fleet/base/status_matchers.h"
+#include "fleet/table/sparse_table.h"
+#include "fleet/table/table_fixtures.h"
+
+namespace fleet::table {
+
+using testing::UnorderedElementsAre;
+
+struct Backend {
+  std::string name;
+  // Changes options to this backend's; `folder` is the test's own.
+  std::function<void(SparseTableOptions&, const base::Path& folder)> apply;
+};
+
+inline void PrintTo(const Backend& backend, std::ostream* out) {
+  *out << backend.name;
+}
+
+class SparseTableConformance : public testing::TestWithParam<Backend> {
+ protected:
+  // Rows of two, SGD with a rate of 0.5, beginning at 1.
+  static SparseTableOptions Options() {
+    SparseTableOptions options;
+    options.name = "emb";
+    options.dim = 2;
+    options.initializer = ConstantInit{1.0f};
+    options.update.learning_rate.base = 0.5;
+    return options;
+  }
+
+  std::unique_ptr<SparseTable> Make(SparseTableOptions options) {
+    const base::Path folder =
+        folder_.path() / ("table" + std::to_string(num_tables_++));
+    GetParam().apply(options, folder);
+    auto table = SparseTable::Make(options);
+    EXPECT_OK(table.status());
+    return std::move(table).value();
+  }
+
+  static std::vector<float> Pulled(SparseTable& table,
+                                   const std::vector<Key>& keys,
+                                   bool training = true) {
+    std::vector<float> rows(keys.size() * table.dim());
+    PullOptions options;
+    options.training = training;
+    EXPECT_OK(table.Pull(keys, rows, options));
+    return rows;
+  }
+
+  const base::Path& folder() const { return folder_.path(); }
+
+ private:
+  TemporaryFolder folder_;
+  int num_tables_ = 0;
+};
+
+TEST_P(SparseTableConformance, MakesRowsOnTheFirstPull) {
+  auto table = Make(Options());
+  EXPECT_THAT(Pulled(*table, {7, ~Key{0}}), ElementsAre(1, 1, 1, 1));
+  EXPECT_EQ(table->stats().num_rows, 2u);
+  Pulled(*table, {7});
+  EXPECT_EQ(table->stats().num_rows, 2u);
+}
+
+TEST_P(SparseTableConformance, GivesTheSameRowsWhateverTheOrderAndNumber) {
+  SparseTableOptions options = Options();
+  options.dim = 5;
+  options.initializer = NormalInit{};
+  options.seed = 9;
+  auto table = Make(options);
+  auto other = Make(options);
+  std::vector<Key> keys(1000);
+  std::iota(keys.begin(), keys.end(), 100);
+  const std::vector<float> rows = Pulled(*table, keys);
+  for (size_t i = keys.size(); i-- > 0;) {
+    EXPECT_EQ(
+        Pulled(*other, {keys[i]}),
+        std::vector<float>(rows.begin() + static_cast<ptrdiff_t>(i * 5),
+                           rows.begin() + static_cast<ptrdiff_t>(i * 5 + 5)));
+  }
+}
+
+TEST_P(SparseTableConformance, UpdatesRowsThatWerePushed) {
+  auto table = Make(Options());
+  ASSERT_OK(
+      table->Push(std::vector<Key>{3, 4}, std::vector<float>{1, 2, 3, 4}));
+  EXPECT_THAT(Pulled(*table, {4, 3, 5}), ElementsAre(-0.5, -1, 0.5, 0, 1, 1));
+}
+
+TEST_P(SparseTableConformance, UpdatesAKeyTwiceThatOccursTwice) {
+  auto table = Make(Options());
+  ASSERT_OK(
+      table->Push(std::vector<Key>{3, 3}, std::vector<float>{1, 2, 1, 2}));
+  EXPECT_THAT(Pulled(*table, {3, 3}), ElementsAre(0, -1, 0, -1));
+}
+
+TEST_P(SparseTableConformance, SaysWhatDoesNotFit) {
+  auto table = Make(Options());
+  std::vector<float> rows(3);
+  EXPECT_THAT(table->Pull(std::vector<Key>{1, 2}, rows),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("table emb: pull of 2 keys with 3 values")));
+  EXPECT_THAT(table->Push(std::vector<Key>{1}, rows),
+              HasCode(StatusCode::kInvalidArgument));
+}
+
+// Every rule, many steps, against its formula in double.
+struct RuleCase {
+  std::string name;
+  optim::UpdateRule rule;
+  // One step of one value with `s` as state, t counted from 1.
+  std::function<void(double& p, double g, std::array<double, 3>& s, double lr,
+                     int t)>
+      step;
+};
+
+inline std::vector<RuleCase> RuleCases() {
+  using State = std::array<double, 3>;
+  return {
+      {"sgd", optim::Sgd(),
+       [](double& p, double g, State&, double lr, int) { p -= lr * g; }},
+      {"momentum", optim::Momentum{.mu = 0.8},
+       [](double& p, double g, State& s, double lr, int) {
+         s[0] = 0.8 * s[0] + g;
+         p -= lr * s[0];
+       }},
+      {"nesterov", optim::Momentum{.mu = 0.8, .nesterov = true},
+       [](double& p, double g, State& s, double lr, int) {
+         s[0] = 0.8 * s[0] + g;
+         p -= lr * (g + 0.8 * s[0]);
+       }},
+      {"adam", optim::Adam{.beta1 = 0.85, .beta2 = 0.98, .epsilon = 1e-6},
+       [](double& p, double g, State& s, double lr, int t) {
+         s[0] = 0.85 * s[0] + 0.15 * g;
+         s[1] = 0.98 * s[1] + 0.02 * g * g;
+         const double c2 = std::sqrt(1 - std::pow(0.98, t));
+         p -= lr * c2 / (1 - std::pow(0.85, t)) * s[0] /
+              (std::sqrt(s[1]) + 1e-6 * c2);
+       }},
+      {"adagrad", optim::Adagrad{.epsilon = 1e-5},
+       [](double& p, double g, State& s, double lr, int) {
+         s[0] += g * g;
+         p -= lr * g / (std::sqrt(s[0]) + 1e-5);
+       }},
+      {"adamax", optim::Adamax{.beta1 = 0.85, .beta2 = 0.98, .epsilon = 1e-6},
+       [](double& p, double g, State& s, double lr, int t) {
+         s[0] = 0.85 * s[0] + 0.15 * g;
+         s[1] = std::max(std::abs(g), 0.98 * s[1] + 1e-6);
+         p -= lr / (1 - std::pow(0.85, t)) * s[0] / s[1];
+       }},
+      {"rmsprop",
+       optim::RmsProp{
+           .rho = 0.9, .epsilon = 1e-4, .momentum = 0.5, .centered = true},
+       [](double& p, double g, State& s, double lr, int) {
+         s[1] = 0.9 * s[1] + 0.1 * g * g;
+         s[2] = 0.9 * s[2] + 0.1 * g;
+         s[0] = 0.5 * s[0] + lr * g / std::sqrt(s[1] - s[2] * s[2] + 1e-4);
+         p -= s[0];
+       }},
+      {"adadelta", optim::Adadelta{.rho = 0.9, .epsilon = 1e-4},
+       [](double& p, double g, State& s, double lr, int) {
+         s[0] = 0.9 * s[0] + 0.1 * g * g;
+         const double d = g * std::sqrt((s[1] + 1e-4) / (s[0] + 1e-4));
+         s[1] = 0.9 * s[1] + 0.1 * d * d;
+         p -= lr * d;
+       }},
+      {"ftrl", optim::Ftrl{.l1 = 0.01, .l2 = 0.1},
+       [](double& p, double g, State& s, double lr, int) {
+         const double n = s[0] + g * g;
+         s[1] += g - (std::sqrt(n) - std::sqrt(s[0])) / lr * p;
+         s[0] = n;
+         p = std::abs(s[1]) <= 0.01 ? 0.0
+                                    : ((s[1] > 0 ? 0.01 : -0.01) - s[1]) /
+                                          (std::sqrt(n) / lr + 0.2);
+       }},
+  };
+}
+
+TEST_P(SparseTableConformance, FollowsTheFormulaOfEveryRule) {
+  constexpr size_t kDim = 3;
+  constexpr Key kNumKeys = 300;
+  for (const RuleCase& rule : RuleCases()) {
+    SCOPED_TRACE(rule.name);
+    SparseTableOptions options = Options();
+    options.dim = kDim;
+    options.update.rule = rule.rule;
+    options.update.learning_rate.base = 0.05;
+    options.update.learning_rate.factor = 2.0;
+    auto table = Make(options);
+    struct Row {
+      std::array<double, kDim> p = {1, 1, 1};
+      std::array<std::array<double, 3>, kDim> s{};
+      int t = 0;  // a row counts its own steps
+    };
+    std::map<Key, Row> reference;
+    std::mt19937 random(5);
+    std::normal_distribution<float> normal;
+    for (int step = 0; step < 12; ++step) {
+      std::vector<Key> keys;
+      std::vector<float> gradients;
+      for (Key key = 0; key < kNumKeys; ++key) {
+        if (random() % 2 == 0) continue;
+        keys.push_back(key);
+        Row& row = reference[key];
+        ++row.t;
+        for (size_t k = 0; k < kDim; ++k) {
+          const float g = normal(random);
+          gradients.push_back(g);
+          rule.step(row.p[k], g, row.s[k], 0.1, row.t);
+        }
+      }
+      ASSERT_OK(table->Push(keys, gradients));
+    }
+    for (const auto& [key, row] : reference) {
+      const std::vector<float> got = Pulled(*table, {key});
+      for (size_t k = 0; k < kDim; ++k) {
+        ASSERT_NEAR(got[k], row.p[k], 2e-5 * (1 + std::abs(row.p[k])))
+            << "key " << key;
+      }
+    }
+  }
+}
+
+TEST_P(SparseTableConformance, TakesNormsOfLambAndLarsOverEachRow) {
+  SparseTableOptions options = Options();
+  options.update.rule = optim::Lamb{.epsilon = 1e-6};
+  options.update.decay.decoupled = 0.1;
+  auto table = Make(options);
+  const double g[] = {0.5, -2.0};
+  ASSERT_OK(table->Push(std::vector<Key>{1, 2},
+                        std::vector<float>{0.5f, -2.0f, 0.5f, -2.0f}));
+  // First step: m and v without bias are g and g * g.
+  double d[2];
+  for (int k = 0; k < 2; ++k) {
+    d[k] = g[k] / (std::abs(g[k]) + 1e-6) + 0.1 * 1.0;
+  }
+  const double ratio = std::sqrt(2.0) / std::hypot(d[0], d[1]);
+  const std::vector<float> rows = Pulled(*table, {1, 2});
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_NEAR(rows[i], 1.0 - 0.5 * ratio * d[i % 2], 1e-5);
+  }
+}
+
+TEST_P(SparseTableConformance, DecaysAndClipsAndFollowsTheSchedule) {
+  SparseTableOptions options = Options();
+  options.update.decay.l2 = 0.1;
+  options.update.transform.max = 1.0;
+  options.update.learning_rate.schedule = ExponentialDecay{0.5};
+  auto table = Make(options);
+  double p[] = {1.0, 1.0};
+  for (int step = 0; step < 3; ++step) {
+    ASSERT_OK(table->Push(std::vector<Key>{1}, std::vector<float>{0.2f, 9.0f}));
+    table->EndStep();
+    const double lr = 0.5 * std::pow(0.5, step);
+    p[0] -= lr * (0.2 + 0.1 * p[0]);
+    p[1] -= lr * (1.0 + 0.1 * p[1]);
+  }
+  const std::vector<float> row = Pulled(*table, {1});
+  EXPECT_NEAR(row[0], p[0], 1e-6);
+  EXPECT_NEAR(row[1], p[1], 1e-6);
+  EXPECT_EQ(table->stats().step, 3u);
+}
+
+// As one process does that updates every row in every step.
+TEST_P(SparseTableConformance, MakesUpForStepsThatPassedARowBy) {
+  for (const RuleCase& rule : RuleCases()) {
+    if (rule.name == "ftrl" || rule.name == "rmsprop") continue;
+    SCOPED_TRACE(rule.name);
+    SparseTableOptions options = Options();
+    options.update.rule = rule.rule;
+    options.update.learning_rate.base = 0.05;
+    options.count_missed_steps = true;
+    auto table = Make(options);
+    double p[2][2] = {{1, 1}, {1, 1}};
+    std::array<double, 3> s[2][2] = {};
+    Pulled(*table, {0, 1});
+    std::mt19937 random(6);
+    std::normal_distribution<float> normal;
+    for (int step = 0; step < 400; ++step) {
+      // Key 0 is pushed now and then, key 1 only in the first steps.
+      const bool pushes[] = {step % 7 == 3, step < 3};
+      for (Key key = 0; key < 2; ++key) {
+        float g[2] = {0, 0};
+        if (pushes[key]) {
+          for (float& x : g) x = normal(random);
+          ASSERT_OK(table->Push(std::vector<Key>{key},
+                                std::vector<float>{g[0], g[1]}));
+        }
+        for (size_t k = 0; k < 2; ++k) {
+          rule.step(p[key][k], g[k], s[key][k], 0.05, step + 1);
+        }
+      }
+      table->EndStep();
+    }
+    const std::vector<float> rows = Pulled(*table, {0, 1});
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_NEAR(rows[i], p[i / 2][i % 2], 3e-5);
+    }
+    // The state is right as well: one more push.
+    ASSERT_OK(table->Push(std::vector<Key>{1}, std::vector<float>{1, -1}));
+    rule.step(p[1][0], 1, s[1][0], 0.05, 401);
+    rule.step(p[1][1], -1, s[1][1], 0.05, 401);
+    const std::vector<float> row = Pulled(*table, {1});
+    EXPECT_NEAR(row[0], p[1][0], 3e-5);
+    EXPECT_NEAR(row[1], p[1][1], 3e-5);
+  }
+}
+
+TEST_P(SparseTableConformance, PullsWithoutTrainingChangeNothing) {
+  SparseTableOptions options = Options();
+  options.initializer = UniformInit{};
+  auto table = Make(options);
+  const std::vector<float> before = Pulled(*table, {1, 2}, false);
+  EXPECT_EQ(table->stats().num_rows, 0u);
+  EXPECT_EQ(Pulled(*table, {1, 2}), before);
+}
+
+TEST_P(SparseTableConformance, AdmitsKeysThatCameOftenEnough) {
+  SparseTableOptions options = Options();
+  options.entry = AdmitByCount{3};
+  auto table = Make(options);
+  EXPECT_THAT(Pulled(*table, {5}), ElementsAre(0, 0));
+  ASSERT_OK(table->Push(std::vector<Key>{5}, std::vector<float>{1, 1}));
+  EXPECT_THAT(Pulled(*table, {5}, false), ElementsAre(0, 0));
+  EXPECT_THAT(Pulled(*table, {5}), ElementsAre(0, 0));
+  EXPECT_EQ(table->stats().num_rows, 0u);
+  EXPECT_EQ(table->stats().num_candidates, 1u);
+  EXPECT_THAT(Pulled(*table, {5}), ElementsAre(1, 1));
+  EXPECT_EQ(table->stats().num_rows, 1u);
+  EXPECT_EQ(table->stats().num_candidates, 0u);
+  // How often a key occurs in the batch counts.
+  std::vector<float> row(2);
+  const std::vector<uint32_t> counts{3};
+  ASSERT_OK(table->Pull(std::vector<Key>{6}, row, {true, counts}));
+  EXPECT_THAT(row, ElementsAre(1, 1));
+}
+
+TEST_P(SparseTableConformance, AdmitsKeysByChance) {
+  SparseTableOptions options = Options();
+  options.entry = AdmitByProbability{0.3};
+  auto table = Make(options);
+  std::vector<Key> keys(10'000);
+  std::iota(keys.begin(), keys.end(), 0);
+  Pulled(*table, keys);
+  EXPECT_NEAR(static_cast<double>(table->stats().num_rows), 3000, 200);
+  Pulled(*table, keys);
+  EXPECT_NEAR(static_cast<double>(table->stats().num_rows), 5100, 200);
+}
+
+TEST_P(SparseTableConformance, ShrinksByUnseenDays) {
+  SparseTableOptions options = Options();
+  options.count_unseen_days = true;
+  auto table = Make(options);
+  Pulled(*table, {1, 2, 3});
+  ASSERT_OK_AND_ASSIGN(uint64_t erased, table->Shrink(2));
+  EXPECT_EQ(erased, 0u);
+  ASSERT_OK(table->Push(std::vector<Key>{2}, std::vector<float>{2, 2}));
+  ASSERT_OK_AND_ASSIGN(erased, table->Shrink(2));
+  EXPECT_EQ(erased, 2u);
+  EXPECT_EQ(table->stats().num_rows, 1u);
+  EXPECT_THAT(Pulled(*table, {1, 2}), ElementsAre(1, 1, 0, 0));
+}
+
+TEST_P(SparseTableConformance, RefusesToShrinkWhereDaysAreNotCounted) {
+  EXPECT_THAT(Make(Options())->Shrink(1),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("emb")));
+}
+
+TEST_P(SparseTableConformance, ForgetsRowsWhoseTimeIsOver) {
+  using std::chrono::seconds;
+  SparseTableOptions options = Options();
+  options.time_to_live = seconds(60);
+  auto table = Make(options);
+  table->SetTime(seconds(1000));
+  Pulled(*table, {1, 2});
+  table->SetTime(seconds(1030));
+  Pulled(*table, {2});
+  ASSERT_OK_AND_ASSIGN(uint64_t erased, table->Expire(seconds(1059)));
+  EXPECT_EQ(erased, 0u);
+  ASSERT_OK_AND_ASSIGN(erased, table->Expire(seconds(1060)));
+  EXPECT_EQ(erased, 1u);
+  ASSERT_OK_AND_ASSIGN(erased, table->Expire(seconds(1090)));
+  EXPECT_EQ(erased, 1u);
+  EXPECT_EQ(table->stats().num_rows, 0u);
+}
+
+TEST_P(SparseTableConformance, ExtendsRowsThatWereShownAndClicked) {
+  SparseTableOptions options = Options();
+  options.show_click.emplace();
+  auto table = Make(options);
+  EXPECT_THAT(Pulled(*table, {1}), ElementsAre(1, 0));
+  auto push = [&](float show, float click) {
+    const std::vector<float> shows{show};
+    const std::vector<float> clicks{click};
+    ASSERT_OK(table->Push(std::vector<Key>{1}, std::vector<float>{1, 1},
+                          {shows, clicks}));
+  };
+  push(10, 9);  // a score of 9.1: only the first column is there
+  EXPECT_THAT(Pulled(*table, {1}), ElementsAre(0.5, 0));
+  push(10, 0);  // 10.1
+  EXPECT_THAT(Pulled(*table, {1}), ElementsAre(0, 0.5));
+}
+
+TEST_P(SparseTableConformance, ShrinksByScore) {
+  SparseTableOptions options = Options();
+  options.show_click.emplace();
+  auto table = Make(options);
+  const std::vector<float> shows{1, 30};
+  const std::vector<float> clicks{0, 2};
+  ASSERT_OK(table->Push(std::vector<Key>{1, 2}, std::vector<float>{1, 1, 1, 1},
+                        {shows, clicks}));
+  ASSERT_OK_AND_ASSIGN(const uint64_t erased, table->Shrink(0));
+  EXPECT_EQ(erased, 1u);  // 0.1 and 4.8, faded by 2 %
+  for (int day = 0; day < 29; ++day) {
+    ASSERT_OK_AND_ASSIGN(const uint64_t later, table->Shrink(0));
+    EXPECT_EQ(later, 0u) << day;
+  }
+  ASSERT_OK_AND_ASSIGN(const uint64_t last, table->Shrink(0));
+  EXPECT_EQ(last, 1u);  // unseen for 31 days
+}
+
+TEST_P(SparseTableConformance, AppliesTheMeanOfWhatWorkersPushed) {
+  auto table = Make(Options());
+  ASSERT_OK(table->Accumulate(std::vector<Key>{1, 2},
+                              std::vector<float>{1, 1, 2, 2}));
+  ASSERT_OK(table->Accumulate(std::vector<Key>{3, 1},
+                              std::vector<float>{4, 4, 3, 5}));
+  EXPECT_THAT(Pulled(*table, {1, 2, 3}), ElementsAre(1, 1, 1, 1, 1, 1));
+  ASSERT_OK(table->ApplyAccumulated(0.5));
+  EXPECT_THAT(Pulled(*table, {1, 2, 3}), ElementsAre(0, -0.5, 0.5, 0.5, 0, 0));
+  ASSERT_OK(table->ApplyAccumulated(0.5));
+  EXPECT_THAT(Pulled(*table, {1}), ElementsAre(0, -0.5));
+}
+
+TEST_P(SparseTableConformance, TellsGeoWorkersWhatOthersChanged) {
+  SparseTableOptions options = Options();
+  options.num_geo_workers = 3;
+  auto table = Make(options);
+  ASSERT_OK(table->AddFrom(0, std::vector<Key>{1, 2},
+                           std::vector<float>{1, 2, 3, 4}));
+  ASSERT_OK(table->AddFrom(1, std::vector<Key>{2}, std::vector<float>{1, 1}));
+  EXPECT_THAT(*table->TakeChanges(0), ElementsAre(2));
+  EXPECT_THAT(*table->TakeChanges(1), UnorderedElementsAre(1, 2));
+  EXPECT_THAT(*table->TakeChanges(2), UnorderedElementsAre(1, 2));
+  EXPECT_THAT(*table->TakeChanges(2), ElementsAre());
+  EXPECT_THAT(Pulled(*table, {1, 2}), ElementsAre(2, 3, 5, 6));
+  EXPECT_THAT(table->TakeChanges(3), HasCode(StatusCode::kInvalidArgument));
+}
+
+TEST_P(SparseTableConformance, CountsGradientsThatAreNoNumbers) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float inf = std::numeric_limits<float>::infinity();
+  SparseTableOptions options = Options();
+  options.update.drop_nonfinite = true;
+  auto table = Make(options);
+  ASSERT_OK(table->Push(std::vector<Key>{1, 2, 3},
+                        std::vector<float>{1, nan, 1, 1, -inf, 1}));
+  EXPECT_THAT(Pulled(*table, {1, 2, 3}), ElementsAre(1, 1, 0.5, 0.5, 1, 1));
+  EXPECT_EQ(table->stats().num_nonfinite, 2u);
+  auto keeps = Make(Options());
+  ASSERT_OK(keeps->Push(std::vector<Key>{1}, std::vector<float>{1, nan}));
+  EXPECT_TRUE(std::isnan(Pulled(*keeps, {1})[1]));
+  EXPECT_EQ(keeps->stats().num_nonfinite, 1u);
+}
+
+TEST_P(SparseTableConformance, LoadsWhatItSaved) {
+  SparseTableOptions options = Options();
+  options.update.rule = optim::Adam();
+  options.initializer = NormalInit{};
+  auto table = Make(options);
+  std::vector<Key> keys(5000);
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = HashKey(i);
+  std::vector<float> gradients(keys.size() * 2, 0.25f);
+  ASSERT_OK(table->Push(keys, gradients));
+  table->EndStep();
+  ASSERT_OK_AND_ASSIGN(const SaveStats saved, table->Save(folder(), {}));
+  EXPECT_EQ(saved.num_rows, 5000u);
+  auto other = Make(options);
+  Pulled(*other, {1, 2, 3});
+  ASSERT_OK_AND_ASSIGN(const LoadStats loaded, other->Load(folder(), 0, 1));
+  EXPECT_EQ(loaded.num_rows, 5000u);
+  EXPECT_FALSE(loaded.values_only);
+  EXPECT_EQ(other->stats().step, 1u);
+  EXPECT_EQ(other->stats().num_rows, 5000u);
+  // The optimizer's state as well: both go on alike.
+  ASSERT_OK(table->Push(keys, gradients));
+  ASSERT_OK(other->Push(keys, gradients));
+  EXPECT_EQ(Pulled(*table, keys), Pulled(*other, keys));
+}
+
+TEST_P(SparseTableConformance, LoadsDeltasOnTopOfTheBase) {
+  SparseTableOptions options = Options();
+  options.count_unseen_days = true;
+  auto table = Make(options);
+  std::vector<Key> keys(1000);
+  std::iota(keys.begin(), keys.end(), 0);
+  Pulled(*table, keys);
+  ASSERT_OK(table->Save(folder(), {{.number = 1}}));
+  ASSERT_OK(
+      table->Push(std::vector<Key>{5, 2000}, std::vector<float>{2, 2, 2, 2}));
+  ASSERT_OK_AND_ASSIGN(
+      const SaveStats delta,
+      table->Save(folder(), {{.number = 2, .kind = SaveKind::kDelta}}));
+  EXPECT_EQ(delta.num_rows, 2u);
+  ASSERT_OK(table->Shrink(100));
+  Pulled(*table, {5, 6, 2000});
+  ASSERT_OK(table->Shrink(2));  // leaves the three
+  ASSERT_OK_AND_ASSIGN(
+      const SaveStats last,
+      table->Save(folder(), {{.number = 3, .kind = SaveKind::kDelta}}));
+  EXPECT_EQ(last.num_erased, 998u);
+  auto other = Make(options);
+  ASSERT_OK_AND_ASSIGN(const LoadStats loaded, other->Load(folder(), 0, 1));
+  EXPECT_EQ(loaded.number, 3u);
+  EXPECT_EQ(loaded.num_rows, 3u);
+  EXPECT_THAT(Pulled(*other, {5, 6, 2000}, false),
+              ElementsAre(0, 0, 1, 1, 0, 0));
+}
+
+TEST_P(SparseTableConformance, IsReadByAnyNumberOfServers) {
+  SparseTableOptions options = Options();
+  options.initializer = UniformInit{};
+  constexpr Key kNumKeys = 3000;
+  std::vector<Key> all(kNumKeys);
+  std::iota(all.begin(), all.end(), 0);
+  auto reference = Make(options);
+  const std::vector<float> rows = Pulled(*reference, all);
+  // Three servers write.
+  for (uint32_t server = 0; server < 3; ++server) {
+    auto table = Make(options);
+    std::vector<Key> own;
+    for (Key key : all) {
+      if (ServerOfKey(key, 3) == server) own.push_back(key);
+    }
+    EXPECT_NEAR(static_cast<double>(own.size()), 1000, 150);
+    Pulled(*table, own);
+    ASSERT_OK(table->Save(folder(), {{.server = server, .num_servers = 3}}));
+  }
+  // Two read.
+  uint64_t num_rows = 0;
+  std::vector<float> merged(kNumKeys * 2);
+  for (uint32_t server = 0; server < 2; ++server) {
+    options.initializer = ConstantInit{77.0f};
+    auto table = Make(options);
+    ASSERT_OK_AND_ASSIGN(const LoadStats loaded,
+                         table->Load(folder(), server, 2));
+    num_rows += loaded.num_rows;
+    for (Key key : all) {
+      if (ServerOfKey(key, 2) != server) continue;
+      const std::vector<float> row = Pulled(*table, {key}, false);
+      std::copy(row.begin(), row.end(),
+                merged.begin() + static_cast<ptrdiff_t>(2 * key));
+    }
+  }
+  EXPECT_EQ(num_rows, kNumKeys);
+  EXPECT_EQ(merged, rows);
+}
+
+TEST_P(SparseTableConformance, ReadsOnlyValuesWhereTheStateIsAnothers) {
+  auto sgd = Make(Options());
+  ASSERT_OK(sgd->Push(std::vector<Key>{1}, std::vector<float>{1, 1}));
+  ASSERT_OK(sgd->Save(folder(), {}));
+  SparseTableOptions options = Options();
+  options.update.rule = optim::Adagrad();
+  auto adagrad = Make(options);
+  ASSERT_OK_AND_ASSIGN(const LoadStats loaded, adagrad->Load(folder(), 0, 1));
+  EXPECT_TRUE(loaded.values_only);
+  EXPECT_THAT(Pulled(*adagrad, {1}), ElementsAre(0.5, 0.5));
+}
+
+TEST_P(SparseTableConformance, WritesText) {
+  auto table = Make(Options());
+  ASSERT_OK(table->Push(std::vector<Key>{12}, std::vector<float>{1, 1.5}));
+  ASSERT_OK(table->SaveText(folder() / "emb.txt"));
+  EXPECT_EQ(*base::ReadFile(folder() / "emb.txt"), "12\t0.5,0.25\n");
+}
+
+TEST_P(SparseTableConformance, SavesByScore) {
+  SparseTableOptions options = Options();
+  options.show_click.emplace();
+  auto table = Make(options);
+  const std::vector<float> shows{1, 3};
+  const std::vector<float> clicks{0, 2};
+  ASSERT_OK(table->Push(std::vector<Key>{1, 2}, std::vector<float>{1, 1, 1, 1},
+                        {shows, clicks}));
+  ASSERT_OK(table->Save(folder(), {{.number = 1}}));
+  SaveOptions by_score{{.number = 2, .kind = SaveKind::kDelta},
+                       SaveFilter::kByScore};
+  ASSERT_OK_AND_ASSIGN(const SaveStats first, table->Save(folder(), by_score));
+  EXPECT_EQ(first.num_rows, 1u);
+  by_score.id.number = 3;  // its score since the last delta is zero now
+  ASSERT_OK_AND_ASSIGN(const SaveStats next, table->Save(folder(), by_score));
+  EXPECT_EQ(next.num_rows, 0u);
+}
+
+}  // namespace fleet::table
+
+#endif  // FLEET_TABLE_TABLE_CONFORMANCE_H_
