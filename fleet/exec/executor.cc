@@ -2,32 +2,11 @@
 #include "fleet/exec/executor.h"
 
 #include <algorithm>
+#include <utility>
+
+#include <c10/util/SmallVector.h>
 
 namespace fleet::exec {
-namespace {
-
-Status CheckFeed(const program::Program& program, const Feed& feed) {
-  const program::Variable* variable = program.block(0).Find(feed.name);
-  if (variable == nullptr) {
-    return InvalidArgument("feed: the program has no variable ", feed.name);
-  }
-  const program::TensorType given{ops::ToDType(feed.value.scalar_type()),
-                                  feed.value.sizes().vec()};
-  const program::TensorType& wanted = variable->type;
-  bool fits = given.dtype == wanted.dtype;
-  // A sequence has as many rows as its parts have together.
-  if (variable->lod_level == 0) {
-    fits &= given.dims.size() == wanted.dims.size();
-    for (size_t i = 0; fits && i < given.dims.size(); ++i) {
-      fits = wanted.dims[i] < 0 || wanted.dims[i] == given.dims[i];
-    }
-  }
-  if (fits) return OkStatus();
-  return InvalidArgument("feed ", feed.name, ": got ", program::ToString(given),
-                         ", but the program wants ", program::ToString(wanted));
-}
-
-}  // namespace
 
 void Executor::AddExtension(std::string op_type,
                             std::shared_ptr<Extension> extension) {
@@ -35,43 +14,79 @@ void Executor::AddExtension(std::string op_type,
   entries_.clear();
 }
 
+bool Executor::Takes(const FeedSlot& slot, const at::Tensor& value) {
+  if (ops::ToDType(value.scalar_type()) != slot.type.dtype) return false;
+  if (slot.any_shape) return true;
+  const program::Dims& wanted = slot.type.dims;
+  const at::IntArrayRef given = value.sizes();
+  if (given.size() != wanted.size()) return false;
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (wanted[i] >= 0 && wanted[i] != given[i]) return false;
+  }
+  return true;
+}
+
 Result<std::vector<at::Tensor>> Executor::Run(
     const program::Program& program, Scope& scope,
     const std::vector<Feed>& feeds, const std::vector<std::string>& fetches) {
-  std::vector<at::Tensor> values;
-  values.reserve(feeds.size());
-  for (const Feed& feed : feeds) {
-    RETURN_IF_ERROR(CheckFeed(program, feed));
-    values.push_back(feed.value);
+  ASSIGN_OR_RETURN(Entry * entry, Find(program, feeds, fetches));
+  c10::SmallVector<at::Tensor, 8> values;
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    const FeedSlot& slot = entry->feeds[i];
+    const at::Tensor& value = feeds[i].value;
+    if (!value.defined()) {
+      return InvalidArgument("feed ", slot.name, ": there is no value");
+    }
+    if (!Takes(slot, value)) {
+      const program::TensorType given{ops::ToDType(value.scalar_type()),
+                                      value.sizes().vec()};
+      return InvalidArgument(
+          "feed ", slot.name, ": got ", program::ToString(given),
+          ", but the program wants ", program::ToString(slot.type));
+    }
+    values.push_back(value);
   }
-  ASSIGN_OR_RETURN(Schedule * schedule, Find(program, feeds, fetches));
-  return schedule->Run(scope, values, context_);
+  return entry->schedule->Run(scope, values, context_);
 }
 
-Result<Schedule*> Executor::Find(const program::Program& program,
-                                 const std::vector<Feed>& feeds,
-                                 const std::vector<std::string>& fetches) {
+Result<Executor::Entry*> Executor::Find(
+    const program::Program& program, const std::vector<Feed>& feeds,
+    const std::vector<std::string>& fetches) {
   auto fits = [&](const Entry& entry) {
     return entry.program == program.id() &&
            entry.version == program.version() && entry.fetches == fetches &&
            std::equal(entry.feeds.begin(), entry.feeds.end(), feeds.begin(),
-                      feeds.end(), [](const std::string& a, const Feed& b) {
-                        return a == b.name;
+                      feeds.end(), [](const FeedSlot& a, const Feed& b) {
+                        return a.name == b.name;
                       });
   };
   auto found = std::find_if(entries_.begin(), entries_.end(), fits);
   if (found != entries_.end()) {
-    entries_.splice(entries_.begin(), entries_, found);
-    return entries_.front().schedule.get();
+    if (found != entries_.begin()) {
+      entries_.splice(entries_.begin(), entries_, found);
+    }
+    return &entries_.front();
   }
   Entry entry{program.id(), program.version(), {}, fetches, nullptr};
-  for (const Feed& feed : feeds) entry.feeds.push_back(feed.name);
+  std::vector<std::string> names;
+  for (const Feed& feed : feeds) {
+    const program::Variable* variable = program.block(0).Find(feed.name);
+    if (variable == nullptr) {
+      return InvalidArgument("feed: the program has no variable ", feed.name);
+    }
+    names.push_back(feed.name);
+    entry.feeds.push_back({feed.name, variable->type, variable->lod_level > 0});
+  }
   ASSIGN_OR_RETURN(
       entry.schedule,
-      Schedule::Compile(program, library_, extensions_, entry.feeds, fetches));
+      Schedule::Compile(program, library_, extensions_, names, fetches));
+  // What older states of the program were compiled to will not be run again.
+  std::erase_if(entries_, [&](const Entry& old) {
+    return old.program == program.id() && old.version != program.version();
+  });
   entries_.push_front(std::move(entry));
   if (entries_.size() > kMaxSchedules) entries_.pop_back();
-  return entries_.front().schedule.get();
+  return &entries_.front();
 }
 
 }  // namespace fleet::exec

@@ -27,7 +27,8 @@ struct Feed {
 
 // Runs programs. What it compiled is kept, by program, its version, and the
 // names of feeds and fetches; the least recently used of them goes when there
-// are too many. One thread at a time.
+// are too many. A feed is only read, and read where it lies; what is fetched is
+// a copy. One thread at a time.
 class Executor final {
  public:
   static constexpr size_t kMaxSchedules = 64;
@@ -49,17 +50,24 @@ class Executor final {
                                       const std::vector<std::string>& fetches);
 
  private:
+  // What a fed variable must look like.
+  struct FeedSlot {
+    std::string name;
+    program::TensorType type;
+    bool any_shape;  // a sequence: as many rows as its parts have together
+  };
   struct Entry {
     uint64_t program;  // its id
     uint64_t version;
-    std::vector<std::string> feeds;
+    std::vector<FeedSlot> feeds;
     std::vector<std::string> fetches;
     std::unique_ptr<Schedule> schedule;
   };
 
-  Result<Schedule*> Find(const program::Program& program,
-                         const std::vector<Feed>& feeds,
-                         const std::vector<std::string>& fetches);
+  static bool Takes(const FeedSlot& slot, const at::Tensor& value);
+  Result<Entry*> Find(const program::Program& program,
+                      const std::vector<Feed>& feeds,
+                      const std::vector<std::string>& fetches);
 
   const ops::OpLibrary& library_;
   const ops::Context context_;

@@ -6,6 +6,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/ones.h>
@@ -228,6 +230,96 @@ TEST_F(ExecutorTest, AProgramAtTheAddressOfAnotherIsNotTakenForIt) {
     sums.push_back(got[0].sum().item<float>());
   }
   EXPECT_EQ(sums, (std::vector<float>{3, 6}));
+}
+
+class TrainingTest : public ExecutorTest {
+ protected:
+  void SetUp() override {
+    ASSERT_OK(program::AppendBackward(registry_, program_, {{"loss", ""}}, {})
+                  .status());
+    AddVariable("rate", {1}).persistable = true;
+    scope_.Get("w") = at::randn({4, 3});
+    scope_.Get("rate") = at::full({1}, 0.1);
+  }
+  void AppendSgd() {
+    block().Append({.type = "sgd",
+                    .inputs = {{"Param", {"w"}},
+                               {"Grad", {"w@GRAD"}},
+                               {"LearningRate", {"rate"}}},
+                    .outputs = {{"ParamOut", {"w"}}},
+                    .made_at = "net.py:7"});
+  }
+  Result<std::vector<at::Tensor>> Run(const std::vector<std::string>& fetches) {
+    return executor_.Run(program_, scope_, {{"x", x_}}, fetches);
+  }
+
+  at::Tensor x_ = at::randn({5, 4});
+};
+
+TEST_F(TrainingTest, OptimizerUpdatesInPlace) {
+  AppendSgd();
+  at::Tensor w = scope_.Get("w");
+  for (int i = 0; i < 3; ++i) {
+    at::Tensor before = w.clone();
+    ASSERT_OK_AND_ASSIGN(auto got, Run({"w@GRAD"}));
+    EXPECT_TRUE(at::allclose(w, before - got[0] * 0.1));
+  }
+  EXPECT_TRUE(scope_.Get("w").is_same(w));
+}
+
+TEST_F(TrainingTest, OneParameterUpdatedTwiceInAStep) {
+  AppendSgd();
+  AppendSgd();
+  at::Tensor before = scope_.Get("w").clone();
+  ASSERT_OK_AND_ASSIGN(auto got, Run({"w@GRAD"}));
+  EXPECT_TRUE(at::allclose(scope_.Get("w"), before - got[0] * 0.2));
+}
+
+TEST_F(TrainingTest, AViewOfAParameterKeepsTheOldValues) {
+  AddVariable("old", {3, 4});
+  block().Append(
+      {.type = "reshape2",
+       .inputs = {{"X", {"w"}}},
+       .outputs = {{"Out", {"old"}}},
+       .attrs = {
+           {"shape", {program::AttrKind::kInts, std::vector<int64_t>{3, 4}}}}});
+  AppendSgd();
+  at::Tensor before = scope_.Get("w").clone();
+  ASSERT_OK_AND_ASSIGN(auto got, Run({"old", "w"}));
+  EXPECT_TRUE(at::equal(got[0], before.reshape({3, 4})));
+  EXPECT_FALSE(at::equal(got[1], before));
+}
+
+TEST_F(TrainingTest, FeedsAreNeverWritten) {
+  AppendSgd();
+  at::Tensor w = at::randn({4, 3}), before = w.clone();
+  ASSERT_OK_AND_ASSIGN(
+      auto got, executor_.Run(program_, scope_, {{"x", x_}, {"w", w}}, {"w"}));
+  EXPECT_TRUE(at::equal(w, before));
+  EXPECT_FALSE(at::equal(got[0], before));
+}
+
+TEST_F(TrainingTest, AFeedCanBeFetched) {
+  ASSERT_OK_AND_ASSIGN(auto got, Run({"x"}));
+  EXPECT_TRUE(at::equal(got[0], x_));
+  EXPECT_NE(got[0].data_ptr(), x_.data_ptr());
+}
+
+TEST_F(TrainingTest, MissingDataNamesItsReader) {
+  Status status = executor_.Run(program_, scope_, {}, {"loss"}).status();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(),
+              HasSubstr("net.py:5: matmul_v2: variable x has no value: it is "
+                        "data and must be fed"));
+}
+
+TEST_F(TrainingTest, AChangedProgramIsCompiledAnew) {
+  at::Tensor before = scope_.Get("w").clone();
+  ASSERT_OK(Run({"loss"}).status());
+  EXPECT_TRUE(at::equal(scope_.Get("w"), before));
+  AppendSgd();
+  ASSERT_OK(Run({"loss"}).status());
+  EXPECT_FALSE(at::equal(scope_.Get("w"), before));
 }
 
 }  // namespace

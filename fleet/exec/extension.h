@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -24,6 +25,16 @@ namespace fleet::exec {
 class ExtensionStep {
  public:
   virtual ~ExtensionStep() = default;
+
+  // Where the inputs should live: for each of them, in order, a contiguous
+  // tensor of that type and shape, or an undefined one where it does not
+  // matter; an empty list when none does. Asked when memory is planned. The
+  // executor has a value computed there if it can; otherwise Run() gets it in
+  // other memory.
+  virtual Result<std::vector<at::Tensor>> Homes(
+      std::span<const program::TensorType> /*inputs*/) {
+    return std::vector<at::Tensor>();
+  }
 
   // All inputs and outputs of the operation, flat, in the order in which it
   // lists them. On entry an output is undefined, or the value that the variable

@@ -12,7 +12,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -20,6 +19,7 @@
 #include "fleet/base/status.h"
 #include "fleet/exec/extension.h"
 #include "fleet/exec/scope.h"
+#include "fleet/exec/step.h"
 #include "fleet/ops/kernel.h"
 #include "fleet/ops/kernels.h"
 #include "fleet/program/program.h"
@@ -38,8 +38,10 @@ class Schedule final {
       const std::vector<std::string>& fetches);
 
   // `feeds` in the order of Compile; they are only read. Persistable variables
-  // come from and go to `scope`. Returns the fetches, each memory of its own.
-  // FailedPrecondition for a variable that nobody has given a value.
+  // come from and go to `scope`, and keep the memory that they have there.
+  // Returns the fetches, each memory of its own. FailedPrecondition for a
+  // variable that nobody has given a value. When a step fails, what earlier
+  // steps changed in place (optimizer updates) stays changed, nothing else.
   Result<std::vector<at::Tensor>> Run(Scope& scope,
                                       std::span<const at::Tensor> feeds,
                                       const ops::Context& context);
@@ -47,43 +49,33 @@ class Schedule final {
   size_t num_steps() const { return steps_.size(); }
 
  private:
-  static constexpr uint32_t kNothing = UINT32_MAX;
-
-  // One kernel call, or one call of an extension. Places are indices into
-  // `values_`.
-  struct Step {
-    ops::KernelFn kernel = nullptr;
-    std::unique_ptr<ExtensionStep> extension;  // in place of a kernel
-    std::vector<uint32_t> inputs;              // all slots, one after the other
-    std::vector<uint32_t> slot_end;
-    std::vector<uint32_t> outputs;  // kNothing: nobody wants it
-    program::Attrs attrs;
-    uint64_t needs = ~uint64_t{0};
-    std::vector<uint32_t> last_uses;  // free after this step
-    std::string what;                 // for errors: "net.py:3: matmul_v2"
-  };
   // A variable that lives in the scope.
   struct Kept {
-    uint32_t place;
+    Place place;
     std::string name;
+    bool is_data;
     bool read_first;  // before the program writes it
     bool written;
+    std::string reader;  // the first operation that reads it
   };
   friend class ScheduleMaker;
 
   Schedule() = default;
   Status Load(Scope& scope, std::span<const at::Tensor> feeds);
-  Status RunStep(const Step& step, const ops::Context& context);
-  Status RunKernel(const Step& step, std::span<const at::Tensor> inputs,
-                   const ops::Context& context);
-  Status RunExtension(const Step& step, std::span<const at::Tensor> inputs);
+  void Unshare(size_t step);
+  Status RunSteps(const ops::Context& context);
   Status Explain(const Step& step, const Status& reason) const;
+  std::vector<at::Tensor> Fetch() const;
   void Store(Scope& scope);
 
-  std::vector<Step> steps_;
+  std::vector<std::unique_ptr<Step>> steps_;
+  std::vector<std::vector<Place>> last_uses_;  // free after this step
+  // What a step that works in place must not change with it.
+  std::vector<std::vector<Place>> sharers_;
   std::vector<Kept> kept_;
-  std::vector<uint32_t> feed_places_;
-  std::vector<uint32_t> fetch_places_;
+  std::vector<Place> feed_places_;
+  std::vector<bool> feed_changes_;  // a step writes into it: feed a copy
+  std::vector<Place> fetch_places_;
   std::vector<std::string> names_;  // by place
   std::vector<at::Tensor> values_;
 };

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/exec/schedule_maker.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fleet::exec {
+
+using ops::Op;
+using ops::OptimizerOp;
+using program::GradSource;
+using program::OpDef;
+using program::Operation;
+using program::SlotDef;
+using program::Variable;
+
+namespace {
+
+constexpr std::string_view kGrad = "_grad";
+constexpr std::string_view kEmpty = "@EMPTY@";
+
+std::string Where(const Operation& op) {
+  return op.made_at.empty() ? op.type : op.made_at + ": " + op.type;
+}
+
+bool Contains(const std::vector<Place>& places, Place place) {
+  return std::find(places.begin(), places.end(), place) != places.end();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Schedule>> ScheduleMaker::Make(
+    const std::vector<std::string>& feeds,
+    const std::vector<std::string>& fetches) {
+  schedule_.reset(new Schedule());
+  for (const std::string& name : feeds) {
+    schedule_->feed_places_.push_back(PlaceOf(name));
+    fed_.insert(name);
+  }
+  for (size_t i = 0; i < block_.num_ops(); ++i) {
+    RETURN_IF_ERROR(Add(block_.op(i)));
+  }
+  for (const std::string& name : fetches) {
+    if (block_.Find(name) == nullptr) {
+      return InvalidArgument("fetch: the program has no variable ", name);
+    }
+    schedule_->fetch_places_.push_back(PlaceOf(name));
+    Read(name, "fetch");
+  }
+  AddKept();
+  AddLastUses();
+  MarkChangedFeeds();
+  AddSharers();
+  schedule_->values_.resize(schedule_->names_.size());
+  return std::move(schedule_);
+}
+
+Place ScheduleMaker::PlaceOf(const std::string& name) {
+  auto [entry, is_new] = places_.try_emplace(name, schedule_->names_.size());
+  if (is_new) schedule_->names_.push_back(name);
+  return entry->second;
+}
+
+void ScheduleMaker::Read(const std::string& name, const std::string& reader) {
+  if (!written_.contains(name) && !fed_.contains(name)) {
+    read_first_.try_emplace(name, reader);
+  }
+}
+
+Status ScheduleMaker::Add(const Operation& op) {
+  if (op.type == "feed" || op.type == "fetch") return OkStatus();
+  auto extension = extensions_.find(op.type);
+  if (extension != extensions_.end()) {
+    return AddExtension(op, *extension->second);
+  }
+  const OpDef* def = library_.definitions().Find(op.type);
+  if (def != nullptr) {
+    ASSIGN_OR_RETURN(const program::Attrs attrs, ResolveAttrs(*def, op));
+    if (auto optimizer = ops::ReadOptimizerOp(*def, attrs)) {
+      return AddOptimizer(op, *def, *optimizer);
+    }
+  }
+  const Op* forward = library_.Find(op.type);
+  if (forward != nullptr) return AddForward(op, *forward);
+  if (op.type.ends_with(kGrad)) {
+    const std::string_view type(op.type);
+    const Op* of = library_.Find(type.substr(0, type.size() - kGrad.size()));
+    if (of != nullptr && of->backward != nullptr) return AddBackward(op, *of);
+  }
+  return InvalidArgument(Where(op), ": there is no kernel for it");
+}
+
+Result<std::unique_ptr<KernelStep>> ScheduleMaker::Begin(const Operation& op,
+                                                         const Op& kernels) {
+  auto step = std::make_unique<KernelStep>();
+  step->def = kernels.def;
+  step->what = Where(op);
+  ASSIGN_OR_RETURN(step->attrs, ResolveAttrs(*kernels.def, op));
+  return step;
+}
+
+void ScheduleMaker::AddInputs(Step& step,
+                              const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    step.inputs.push_back(PlaceOf(name));
+    Read(name, step.what);
+  }
+}
+
+void ScheduleMaker::AddOutput(Step& step, const std::string& name) {
+  if (name == kEmpty) {
+    step.outputs.push_back(kNothing);
+    return;
+  }
+  step.outputs.push_back(PlaceOf(name));
+  written_.insert(name);
+}
+
+Status ScheduleMaker::AddForward(const Operation& op, const Op& kernels) {
+  ASSIGN_OR_RETURN(std::unique_ptr<KernelStep> step, Begin(op, kernels));
+  step->kernel = kernels.forward;
+  for (const SlotDef& slot : kernels.def->inputs) {
+    AddInputs(*step, op.input(slot.name));
+    step->slot_end.push_back(static_cast<uint32_t>(step->inputs.size()));
+  }
+  for (const SlotDef& slot : kernels.def->outputs) {
+    const std::vector<std::string>& names = op.output(slot.name);
+    for (const std::string& name : names) AddOutput(*step, name);
+    // The kernel gives one all the same.
+    if (names.empty() && !slot.variadic) step->outputs.push_back(kNothing);
+  }
+  schedule_->steps_.push_back(std::move(step));
+  return OkStatus();
+}
+
+Status ScheduleMaker::AddBackward(const Operation& op, const Op& kernels) {
+  const OpDef& def = *kernels.def;
+  ASSIGN_OR_RETURN(std::unique_ptr<KernelStep> step, Begin(op, kernels));
+  step->kernel = kernels.backward;
+  step->backward = true;
+  for (const GradSource& use : def.grad.uses) {
+    switch (use.kind) {
+      case GradSource::kInput:
+        AddInputs(*step, op.input(def.inputs[use.slot].name));
+        break;
+      case GradSource::kOutput:
+        AddInputs(*step, op.input(def.outputs[use.slot].name));
+        break;
+      case GradSource::kOutputGrad:
+        AddInputs(*step, op.input(def.outputs[use.slot].name + "@GRAD"));
+        break;
+    }
+    step->slot_end.push_back(static_cast<uint32_t>(step->inputs.size()));
+  }
+  step->needs = 0;
+  for (int slot : def.grad.gives) {
+    const SlotDef& input = def.inputs[slot];
+    const std::vector<std::string>& names = op.output(input.name + "@GRAD");
+    for (const std::string& name : names) {
+      const size_t position = step->outputs.size();
+      if (name != kEmpty && position < 64) {
+        step->needs |= uint64_t{1} << position;
+      }
+      AddOutput(*step, name);
+    }
+    if (names.empty() && !input.variadic) step->outputs.push_back(kNothing);
+  }
+  schedule_->steps_.push_back(std::move(step));
+  return OkStatus();
+}
+
+Status ScheduleMaker::AddExtension(const Operation& op, Extension& extension) {
+  Result<std::unique_ptr<ExtensionStep>> prepared = extension.Prepare(op);
+  if (!prepared.ok()) return prepared.status().WithContext(Where(op));
+  auto step = std::make_unique<ExtensionCall>(*std::move(prepared));
+  step->what = Where(op);
+  for (const program::Slot& slot : op.inputs) AddInputs(*step, slot.arguments);
+  for (const program::Slot& slot : op.outputs) {
+    for (const std::string& name : slot.arguments) AddOutput(*step, name);
+  }
+  for (Place place : step->outputs) {
+    if (Contains(step->inputs, place)) step->in_place.push_back(place);
+  }
+  schedule_->steps_.push_back(std::move(step));
+  return OkStatus();
+}
+
+Status ScheduleMaker::AddOptimizer(const Operation& op, const OpDef& def,
+                                   const OptimizerOp& optimizer) {
+  auto arguments = [&](int slot) -> const std::vector<std::string>& {
+    static const std::vector<std::string> kNone;
+    return slot < 0 ? kNone : op.input(def.inputs[slot].name);
+  };
+  const size_t num_parameters = arguments(optimizer.param).size();
+  for (size_t i = 0; i < num_parameters; ++i) {
+    auto place = [&](int slot) {
+      const std::vector<std::string>& names = arguments(slot);
+      if (names.empty()) return kNothing;
+      return PlaceOf(names[i < names.size() ? i : 0]);
+    };
+    OptimizerStep::Update update{
+        .values = place(optimizer.param),
+        .gradient = place(optimizer.gradient),
+        .learning_rate = place(optimizer.learning_rate),
+        .state = {},
+        .powers = {},
+        .decay = optimizer.decay_of(i),
+        .transform = optimizer.transform,
+        .rate_factor = optimizer.rate_factor,
+        .advances_powers = optimizer.advances_powers};
+    for (size_t k = 0; k < update.state.size(); ++k) {
+      update.state[k] = place(optimizer.state[k]);
+    }
+    for (size_t k = 0; k < update.powers.size(); ++k) {
+      update.powers[k] = place(optimizer.powers[k]);
+    }
+    // Those next to each other go together, unless one would see what another
+    // one did.
+    auto* last =
+        schedule_->steps_.empty()
+            ? nullptr
+            : dynamic_cast<OptimizerStep*>(schedule_->steps_.back().get());
+    if (last == nullptr || !(last->rule() == optimizer.rule) ||
+        last->Updates(update.values)) {
+      auto step = std::make_unique<OptimizerStep>(optimizer.rule);
+      step->what = Where(op);
+      last = step.get();
+      schedule_->steps_.push_back(std::move(step));
+    }
+    auto add = [&](Place input, bool changed) {
+      if (input == kNothing) return;
+      last->inputs.push_back(input);
+      Read(schedule_->names_[input], Where(op));
+      if (!changed) return;
+      last->in_place.push_back(input);
+      last->outputs.push_back(input);
+      written_.insert(schedule_->names_[input]);
+    };
+    add(update.gradient, false);
+    add(update.learning_rate, false);
+    add(update.values, true);
+    for (Place state : update.state) add(state, true);
+    for (Place power : update.powers) add(power, update.advances_powers);
+    last->Add(update);
+  }
+  return OkStatus();
+}
+
+void ScheduleMaker::AddKept() {
+  for (const auto& [name, place] : places_) {
+    const Variable* variable = block_.Find(name);
+    const bool persistable = variable != nullptr && variable->persistable;
+    auto reader = read_first_.find(name);
+    const bool read_first = reader != read_first_.end();
+    // What is read but never made can only come from the scope.
+    if ((!persistable && !read_first) || fed_.contains(name)) continue;
+    schedule_->kept_.push_back(
+        {.place = place,
+         .name = name,
+         .is_data = variable != nullptr && variable->is_data,
+         .read_first = read_first,
+         .written = persistable && written_.contains(name),
+         .reader = read_first ? reader->second : ""});
+  }
+}
+
+void ScheduleMaker::AddLastUses() {
+  std::set<Place> needed(schedule_->fetch_places_.begin(),
+                         schedule_->fetch_places_.end());
+  for (const Schedule::Kept& kept : schedule_->kept_) {
+    needed.insert(kept.place);
+  }
+  schedule_->last_uses_.resize(schedule_->steps_.size());
+  for (size_t i = schedule_->steps_.size(); i-- > 0;) {
+    const Step& step = *schedule_->steps_[i];
+    for (const std::vector<Place>* places : {&step.inputs, &step.outputs}) {
+      for (Place place : *places) {
+        if (place != kNothing && needed.insert(place).second) {
+          schedule_->last_uses_[i].push_back(place);
+        }
+      }
+    }
+  }
+}
+
+void ScheduleMaker::MarkChangedFeeds() {
+  for (Place feed : schedule_->feed_places_) {
+    schedule_->feed_changes_.push_back(std::any_of(
+        schedule_->steps_.begin(), schedule_->steps_.end(),
+        [&](const auto& step) { return Contains(step->in_place, feed); }));
+  }
+}
+
+// Whatever outlives a step that changes memory may be a view of that memory,
+// and must then be cut loose first.
+void ScheduleMaker::AddSharers() {
+  Schedule& s = *schedule_;
+  s.sharers_.resize(s.steps_.size());
+  std::set<Place> live(s.fetch_places_.begin(), s.fetch_places_.end());
+  for (size_t i = s.steps_.size(); i-- > 0;) {
+    const Step& step = *s.steps_[i];
+    if (!step.in_place.empty()) {
+      for (Place place : live) {
+        if (!Contains(step.in_place, place)) s.sharers_[i].push_back(place);
+      }
+    }
+    for (Place place : step.outputs) {
+      if (place != kNothing) live.erase(place);
+    }
+    live.insert(step.inputs.begin(), step.inputs.end());
+  }
+}
+
+}  // namespace fleet::exec

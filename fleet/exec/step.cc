@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/exec/step.h"
+
+#include <algorithm>
+
+#include <c10/util/SmallVector.h>
+
+namespace fleet::exec {
+namespace {
+
+using Tensors = c10::SmallVector<at::Tensor, 8>;
+
+Tensors Gather(const Frame& frame, std::span<const Place> places) {
+  Tensors tensors;
+  for (Place place : places) {
+    tensors.push_back(place == kNothing ? at::Tensor() : frame.values[place]);
+  }
+  return tensors;
+}
+
+void Scatter(Frame& frame, std::span<const Place> places,
+             std::span<at::Tensor> tensors) {
+  for (size_t i = 0; i < places.size() && i < tensors.size(); ++i) {
+    if (places[i] != kNothing) frame.values[places[i]] = std::move(tensors[i]);
+  }
+}
+
+}  // namespace
+
+Status KernelStep::Run(Frame& frame) {
+  Tensors tensors = Gather(frame, inputs);
+  ops::KernelCall call{tensors, slot_end, attrs, frame.context,
+                       ops::GradNeeds(needs)};
+  kernel(call);
+  Scatter(frame, outputs, call.out);
+  return OkStatus();
+}
+
+Status ExtensionCall::Run(Frame& frame) {
+  Tensors given = Gather(frame, inputs);
+  Tensors made = Gather(frame, outputs);
+  RETURN_IF_ERROR(extension_->Run(given, made));
+  Scatter(frame, outputs, made);
+  return OkStatus();
+}
+
+Status OptimizerStep::Run(Frame& frame) {
+  auto value = [&](Place place) {
+    return place == kNothing ? at::Tensor() : frame.values[place];
+  };
+  std::vector<ops::OptimizerUpdate> updates;
+  updates.reserve(updates_.size());
+  for (const Update& from : updates_) {
+    ops::OptimizerUpdate& to = updates.emplace_back();
+    to.values = value(from.values);
+    to.gradient = value(from.gradient);
+    to.learning_rate = value(from.learning_rate);
+    for (size_t k = 0; k < to.state.size(); ++k) {
+      to.state[k] = value(from.state[k]);
+    }
+    for (size_t k = 0; k < to.powers.size(); ++k) {
+      to.powers[k] = value(from.powers[k]);
+    }
+    to.decay = from.decay;
+    to.transform = from.transform;
+    to.rate_factor = from.rate_factor;
+    to.advances_powers = from.advances_powers;
+  }
+  ops::ApplyOptimizer(rule_, updates);
+  return OkStatus();
+}
+
+bool OptimizerStep::Updates(Place values) const {
+  return std::any_of(updates_.begin(), updates_.end(),
+                     [&](const Update& u) { return u.values == values; });
+}
+
+}  // namespace fleet::exec
