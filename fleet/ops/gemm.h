@@ -3,6 +3,7 @@
 #define FLEET_OPS_GEMM_H_
 
 #include <cstdint>
+#include <memory>
 
 // Matrix products on the CPU for dense row-major float matrices. Two files
 // implement this: gemm_onednn.cc where oneDNN is installed, gemm_plain.cc
@@ -25,6 +26,25 @@ bool GemmIsFast();
 // is written only. No dimension may be zero. Thread-safe.
 void Gemm(const GemmShape& shape, const float* a, const float* b,
           const float* bias, float* c);
+
+// What happens to every element of a product before it is written.
+enum class Activation { kNone, kRelu, kTanh, kSigmoid };
+
+// A product that is made ready once and run many times, with less to do before
+// the first multiplication than Gemm(). One thread at a time.
+class PreparedGemm final {
+ public:
+  PreparedGemm(const GemmShape& shape, bool has_bias, Activation activation);
+  ~PreparedGemm();
+  PreparedGemm(PreparedGemm&&) noexcept;
+
+  // As Gemm(); `bias` is not read where there is none.
+  void Run(const float* a, const float* b, const float* bias, float* c);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 // sums[j] = sum over i of x[i * n + j].
 void ColumnSums(int64_t m, int64_t n, const float* x, float* sums);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <unordered_map>
 
@@ -45,7 +46,7 @@ dnnl::engine& Engine() {
   return engine;
 }
 
-Product Compile(const Key& key) {
+Product Compile(const Key& key, const dnnl::primitive_attr& attr = {}) {
   using dnnl::memory;
   const GemmShape& s = key.shape;
   auto matrix = [](int64_t rows, int64_t columns, bool transposed) {
@@ -59,12 +60,13 @@ Product Compile(const Key& key) {
   memory::desc bias = matrix(1, s.n, false);
   auto desc = key.bias ? dnnl::matmul::desc(a, b, bias, c)
                        : dnnl::matmul::desc(a, b, c);
-  Product product{dnnl::matmul(dnnl::matmul::primitive_desc(desc, Engine())),
-                  memory(a, Engine(), nullptr),
-                  memory(b, Engine(), nullptr),
-                  memory(c, Engine(), nullptr),
-                  memory(bias, Engine(), nullptr),
-                  {}};
+  Product product{
+      dnnl::matmul(dnnl::matmul::primitive_desc(desc, attr, Engine())),
+      memory(a, Engine(), nullptr),
+      memory(b, Engine(), nullptr),
+      memory(c, Engine(), nullptr),
+      memory(bias, Engine(), nullptr),
+      {}};
   product.args = {{DNNL_ARG_SRC, product.a},
                   {DNNL_ARG_WEIGHTS, product.b},
                   {DNNL_ARG_DST, product.c}};
@@ -86,19 +88,77 @@ Product& Find(const Key& key) {
 
 void* Mutable(const float* p) { return const_cast<float*>(p); }
 
+dnnl::stream& Stream() {
+  thread_local dnnl::stream stream(Engine());
+  return stream;
+}
+
+dnnl::primitive_attr WithActivation(Activation activation) {
+  dnnl::primitive_attr attr;
+  dnnl::post_ops ops;
+  switch (activation) {
+    case Activation::kNone:
+      return attr;
+    case Activation::kRelu:
+      ops.append_eltwise(1, dnnl::algorithm::eltwise_relu, 0, 0);
+      break;
+    case Activation::kTanh:
+      ops.append_eltwise(1, dnnl::algorithm::eltwise_tanh, 0, 0);
+      break;
+    case Activation::kSigmoid:
+      ops.append_eltwise(1, dnnl::algorithm::eltwise_logistic, 0, 0);
+      break;
+  }
+  attr.set_post_ops(ops);
+  return attr;
+}
+
 }  // namespace
+
+struct PreparedGemm::Impl {
+  Product product;
+  std::array<dnnl_exec_arg_t, 4> args;
+  int num_args;
+};
+
+PreparedGemm::PreparedGemm(const GemmShape& shape, bool has_bias,
+                           Activation activation)
+    : impl_(new Impl{Compile({shape, has_bias}, WithActivation(activation)),
+                     {},
+                     has_bias ? 4 : 3}) {
+  const Product& p = impl_->product;
+  impl_->args = {{{DNNL_ARG_SRC, p.a.get()},
+                  {DNNL_ARG_WEIGHTS, p.b.get()},
+                  {DNNL_ARG_DST, p.c.get()},
+                  {DNNL_ARG_BIAS, p.bias.get()}}};
+}
+
+PreparedGemm::~PreparedGemm() = default;
+PreparedGemm::PreparedGemm(PreparedGemm&&) noexcept = default;
+
+void PreparedGemm::Run(const float* a, const float* b, const float* bias,
+                       float* c) {
+  Product& p = impl_->product;
+  p.a.set_data_handle(Mutable(a));
+  p.b.set_data_handle(Mutable(b));
+  p.c.set_data_handle(c);
+  if (impl_->num_args == 4) p.bias.set_data_handle(Mutable(bias));
+  dnnl::error::wrap_c_api(
+      dnnl_primitive_execute(p.primitive.get(), Stream().get(), impl_->num_args,
+                             impl_->args.data()),
+      "could not multiply");
+}
 
 bool GemmIsFast() { return true; }
 
 void Gemm(const GemmShape& shape, const float* a, const float* b,
           const float* bias, float* c) {
-  thread_local dnnl::stream stream(Engine());
   Product& product = Find({shape, bias != nullptr});
   product.a.set_data_handle(Mutable(a));
   product.b.set_data_handle(Mutable(b));
   product.c.set_data_handle(c);
   if (bias != nullptr) product.bias.set_data_handle(Mutable(bias));
-  product.primitive.execute(stream, product.args);
+  product.primitive.execute(Stream(), product.args);
 }
 
 void ColumnSums(int64_t m, int64_t n, const float* x, float* sums) {

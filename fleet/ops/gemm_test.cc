@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/ops/gemm.h"
 
+#include <cmath>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -38,6 +40,29 @@ TEST(Gemm, AgreesWithTheDefinitionForEveryTransposition) {
           }
         }
       }
+    }
+  }
+}
+
+TEST(PreparedGemm, AppliesTheActivationAfterTheBias) {
+  const GemmShape s{.m = 6, .n = 17, .k = 11, .trans_b = true};
+  auto a = Random(s.m * s.k, 1), b = Random(s.k * s.n, 2),
+       bias = Random(s.n, 3);
+  std::vector<float> plain(s.m * s.n);
+  Gemm(s, a.data(), b.data(), bias.data(), plain.data());
+  const std::pair<Activation, float (*)(float)> cases[] = {
+      {Activation::kNone, [](float x) { return x; }},
+      {Activation::kRelu, [](float x) { return x > 0 ? x : 0; }},
+      {Activation::kTanh, [](float x) { return std::tanh(x); }},
+      {Activation::kSigmoid, [](float x) { return 1 / (1 + std::exp(-x)); }}};
+  for (const auto& [activation, function] : cases) {
+    PreparedGemm gemm(s, /*has_bias=*/true, activation);
+    std::vector<float> c(s.m * s.n, 100.0f);
+    for (int run = 0; run < 2; ++run) {
+      gemm.Run(a.data(), b.data(), bias.data(), c.data());
+    }
+    for (size_t i = 0; i < c.size(); ++i) {
+      EXPECT_NEAR(c[i], function(plain[i]), 2e-6);
     }
   }
 }
