@@ -19,6 +19,7 @@ void DefineAllOps(OpRegistry& ops) {
   DefineCreationOps(ops);
   DefineOptimizerOps(ops);
   DefineCollectiveOps(ops);
+  DefinePythonOps(ops);
 }
 
 }  // namespace fleet::program

@@ -25,6 +25,7 @@ void DefineSearchOps(OpRegistry& ops);
 void DefineCreationOps(OpRegistry& ops);
 void DefineOptimizerOps(OpRegistry& ops);
 void DefineCollectiveOps(OpRegistry& ops);
+void DefinePythonOps(OpRegistry& ops);
 
 }  // namespace fleet::program
 

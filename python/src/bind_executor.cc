@@ -17,6 +17,7 @@
 
 #include "array.h"
 #include "program.h"
+#include "py_func.h"
 #include "status.h"
 #include "tensor.h"
 
@@ -102,7 +103,9 @@ class PyExecutor {
   explicit PyExecutor(const std::string& device)
       : executor_(Library(), ops::Context{at::Device(device),
                                           DefaultContext().default_dtype}),
-        device_(device) {}
+        device_(device) {
+    AddPythonOps(executor_);
+  }
   PyExecutor(const PyExecutor&) = delete;
   PyExecutor& operator=(const PyExecutor&) = delete;
 
