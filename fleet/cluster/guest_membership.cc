@@ -45,11 +45,13 @@ class GuestMembership final : public Membership {
                     },
                 .interrupt = options_.interrupt}) {
     MutexLock lock(mutex_);  // the callbacks wait until link_ is there
-    link_ = std::make_unique<Link>(
+    link_ = std::make_unique<Lifeline>(
         std::move(connection.channel),
-        LinkOptions{options_.heartbeat_interval, options_.heartbeat_patience},
-        LinkCallbacks{[this](std::string_view message) { OnMessage(message); },
-                      [this](const Status& why) { OnEnd(why); }});
+        LifelineOptions{options_.heartbeat_interval,
+                        options_.heartbeat_patience},
+        LifelineCallbacks{
+            [this](std::string_view message) { OnMessage(message); },
+            [this](const Status& why) { OnEnd(why); }});
     link_->Send(Encode(self_));
   }
 
@@ -63,7 +65,7 @@ class GuestMembership final : public Membership {
     bool elsewhere = false;
   };
   // Ok when all ranks are there.
-  Refusal WaitForAll(Patience& patience, Deadline deadline);
+  Refusal WaitForAll(WaitReporter& patience, Deadline deadline);
 
   int rank() const override { return self_.rank; }
   int size() const override { return static_cast<int>(self_.view.worker_num); }
@@ -109,10 +111,10 @@ class GuestMembership final : public Membership {
   bool goodbye_ GUARDED_BY(mutex_) = false;
 
   RemoteStore store_;
-  std::unique_ptr<Link> link_;  // last: its threads use all of the above
+  std::unique_ptr<Lifeline> link_;  // last: its threads use all of the above
 };
 
-GuestMembership::Refusal GuestMembership::WaitForAll(Patience& patience,
+GuestMembership::Refusal GuestMembership::WaitForAll(WaitReporter& patience,
                                                      Deadline deadline) {
   if (!deadline.is_infinite()) {
     deadline = Deadline::At(deadline.time_point() + kGrace);
@@ -299,7 +301,7 @@ class Search final {
   const JoinOptions& options_;
   const Deadline deadline_;
   const JoinRequest self_;
-  Patience patience_;
+  WaitReporter patience_;
   channel::MeetOptions meet_;
 };
 

@@ -167,10 +167,10 @@ void HostMembership::TakeIn(channel::Connection connection) {
       reached_at_ == "::1") {
     reached_at_ = connection.own_host;
   }
-  guest->link = std::make_unique<Link>(
+  guest->link = std::make_unique<Lifeline>(
       std::move(connection.channel),
-      LinkOptions{options_.heartbeat_interval, options_.heartbeat_patience},
-      LinkCallbacks{
+      LifelineOptions{options_.heartbeat_interval, options_.heartbeat_patience},
+      LifelineCallbacks{
           [this, id](std::string_view message) { OnMessage(id, message); },
           [this, id](const Status& why) { OnEnd(id, why); }});
   guests_.emplace(id, std::move(guest));
@@ -386,7 +386,7 @@ void HostMembership::OnEnd(uint64_t id, const Status& why) {
 }
 
 Status HostMembership::WaitForAll(Deadline deadline) {
-  Patience patience(options_.interrupt);
+  WaitReporter patience(options_.interrupt);
   Deadline tell = Deadline::After(kTellInterval);
   Status outcome;
   bool cannot_begin = false;
@@ -448,12 +448,12 @@ void HostMembership::RefuseAll(const Status& why, bool wait_for_others) {
   // No new guest is taken in from here on, so that the links stay.
   listener_->Abort(why);
   acceptor_.join();
-  std::vector<Link*> links;
+  std::vector<Lifeline*> links;
   {
     MutexLock lock(mutex_);
     for (const auto& [id, guest] : guests_) links.push_back(guest->link.get());
   }
-  for (Link* link : links) {
+  for (Lifeline* link : links) {
     (void)link->Flush(Deadline::After(kLastWords));
   }
 }
@@ -483,7 +483,7 @@ void HostMembership::Leave(Deadline deadline) {
 }
 
 void HostMembership::WaitUntilOthersLeft(Deadline deadline) {
-  Patience patience(options_.interrupt);
+  WaitReporter patience(options_.interrupt);
   while (true) {
     {
       MutexLock lock(mutex_);

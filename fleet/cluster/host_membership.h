@@ -61,7 +61,7 @@ class HostMembership final : public Membership {
 
   // Somebody who connected, until the object dies or it is reaped.
   struct Guest {
-    std::unique_ptr<Link> link;
+    std::unique_ptr<Lifeline> link;
     int said_rank = 0;
     std::optional<JoinRequest> joined;
     bool left = false;

@@ -158,14 +158,14 @@ Status DescribeDeath(const std::string& name, const Status& end) {
   return Unavailable(name, " is dead: its connection closed");
 }
 
-Patience::Patience(base::InterruptCheck interrupt,
-                   std::chrono::milliseconds interval)
+WaitReporter::WaitReporter(base::InterruptCheck interrupt,
+                           std::chrono::milliseconds interval)
     : interrupt_(std::move(interrupt)),
       interval_(interval),
       since_(steady_clock::now()),
       next_(since_ + interval) {}
 
-Status Patience::Check(const std::function<std::string()>& what) {
+Status WaitReporter::Check(const std::function<std::string()>& what) {
   // Asked once it said stop, an interrupt may have forgotten.
   if (interrupted_.ok() && interrupt_) interrupted_ = interrupt_();
   RETURN_IF_ERROR(interrupted_);
@@ -176,7 +176,7 @@ Status Patience::Check(const std::function<std::string()>& what) {
   return OkStatus();
 }
 
-std::string Patience::waited() const {
+std::string WaitReporter::waited() const {
   const auto time = std::chrono::duration_cast<std::chrono::seconds>(
       steady_clock::now() - since_);
   return base::Concat(time.count(), " s");

@@ -16,7 +16,7 @@
 
 #include "fleet/base/deadline.h"
 #include "fleet/base/status.h"
-#include "fleet/cluster/link.h"
+#include "fleet/cluster/lifeline.h"
 #include "fleet/cluster/meeting_place.h"
 #include "fleet/cluster/membership.h"
 #include "fleet/cluster/message.h"
@@ -71,14 +71,14 @@ Result<News> DecodeNews(std::string_view rest);
 Status CheckSameView(const JoinRequest& host, const JoinRequest& guest);
 
 // "rank 3 (...) is dead: it gave no sign of life for 10 s", or that it was shut
-// out for what it sent. `end` is what a Link's on_end was given.
+// out for what it sent. `end` is what a Lifeline's on_end was given.
 Status DescribeDeath(const std::string& name, const Status& end);
 
 // Says every ten seconds in the log what is waited for, and passes ^C on.
 // Called on the waiting thread, again and again.
-class Patience final {
+class WaitReporter final {
  public:
-  explicit Patience(
+  explicit WaitReporter(
       base::InterruptCheck interrupt,
       std::chrono::milliseconds interval = std::chrono::seconds(10));
   // Ok to go on. `what` is called when it is time to tell.

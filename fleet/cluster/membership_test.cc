@@ -246,9 +246,9 @@ std::vector<Status> JoinAll(const std::vector<Role>& roles,
   return outcomes;
 }
 
-TEST(Patience, TellsOncePerIntervalWhatIsWaitedFor) {
-  Patience rare({}, 1h);
-  Patience often({}, 1ms);
+TEST(WaitReporter, TellsOncePerIntervalWhatIsWaitedFor) {
+  WaitReporter rare({}, 1h);
+  WaitReporter often({}, 1ms);
   std::this_thread::sleep_for(2ms);
   testing::internal::CaptureStderr();
   EXPECT_OK(rare.Check([] { return "waiting for nobody"; }));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "fleet/cluster/link.h"
+#include "fleet/cluster/lifeline.h"
 
 #include <span>
 #include <utility>
@@ -21,15 +21,15 @@ constexpr auto kLastWords = std::chrono::milliseconds(100);
 
 // A heartbeat is an empty message. Every other message is a sign of life too,
 // so a beat is sent only when nothing else was for an interval.
-Link::Link(std::unique_ptr<channel::Channel> channel, LinkOptions options,
-           LinkCallbacks callbacks)
+Lifeline::Lifeline(std::unique_ptr<channel::Channel> channel,
+                   LifelineOptions options, LifelineCallbacks callbacks)
     : channel_(std::move(channel)),
       options_(options),
       callbacks_(std::move(callbacks)),
       writer_([this] { Write(); }),
       reader_([this] { Read(); }) {}
 
-Link::~Link() {
+Lifeline::~Lifeline() {
   channel_->Close();
   {
     MutexLock lock(mutex_);
@@ -40,14 +40,14 @@ Link::~Link() {
   reader_.join();
 }
 
-void Link::Send(std::string message) {
+void Lifeline::Send(std::string message) {
   MutexLock lock(mutex_);
   if (ended_) return;
   outbox_.push_back(std::move(message));
   changed_.NotifyAll();
 }
 
-bool Link::Flush(Deadline deadline) {
+bool Lifeline::Flush(Deadline deadline) {
   MutexLock lock(mutex_);
   while (!ended_ && (sending_ || !outbox_.empty())) {
     if (!changed_.WaitUntil(mutex_, deadline)) return false;
@@ -55,14 +55,14 @@ bool Link::Flush(Deadline deadline) {
   return !ended_;
 }
 
-void Link::Close(Status why) {
+void Lifeline::Close(Status why) {
   channel_->Abort(std::move(why));
   MutexLock lock(mutex_);
   ended_ = true;
   changed_.NotifyAll();
 }
 
-void Link::Write() {
+void Lifeline::Write() {
   while (true) {
     std::string message;
     {
@@ -95,7 +95,7 @@ void Link::Write() {
   }
 }
 
-void Link::Read() {
+void Lifeline::Read() {
   while (true) {
     Result<std::vector<std::byte>> message = channel_->RecvMessage(
         kMaxMessageByteSize, Deadline::After(options_.heartbeat_patience));

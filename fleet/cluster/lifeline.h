@@ -5,8 +5,8 @@
 // run no code of others but the two callbacks, so a process whose main thread
 // is busy for minutes still beats.
 
-#ifndef FLEET_CLUSTER_LINK_H_
-#define FLEET_CLUSTER_LINK_H_
+#ifndef FLEET_CLUSTER_LIFELINE_H_
+#define FLEET_CLUSTER_LIFELINE_H_
 
 #include <chrono>
 #include <deque>
@@ -23,14 +23,14 @@
 
 namespace fleet::cluster {
 
-struct LinkOptions {
+struct LifelineOptions {
   std::chrono::milliseconds heartbeat_interval = std::chrono::seconds(1);
   std::chrono::milliseconds heartbeat_patience = std::chrono::seconds(10);
 };
 
 // Both callbacks run on a thread of the link, one at a time, and must not wait
 // for long: meanwhile nothing is received.
-struct LinkCallbacks {
+struct LifelineCallbacks {
   std::function<void(std::string_view)> on_message;
   // The last call. DeadlineExceeded: the peer gave no sign of life for the
   // patience. Unavailable: it closed or died. What Close was given, after that.
@@ -39,14 +39,14 @@ struct LinkCallbacks {
 };
 
 // All functions are thread-safe.
-class Link final {
+class Lifeline final {
  public:
-  Link(std::unique_ptr<channel::Channel> channel, LinkOptions options,
-       LinkCallbacks callbacks);
-  Link(const Link&) = delete;
-  Link& operator=(const Link&) = delete;
+  Lifeline(std::unique_ptr<channel::Channel> channel, LifelineOptions options,
+           LifelineCallbacks callbacks);
+  Lifeline(const Lifeline&) = delete;
+  Lifeline& operator=(const Lifeline&) = delete;
   // Closes. Not from a callback.
-  ~Link();
+  ~Lifeline();
 
   const std::string& peer() const { return channel_->peer(); }
 
@@ -66,8 +66,8 @@ class Link final {
   void Read();
 
   const std::unique_ptr<channel::Channel> channel_;
-  const LinkOptions options_;
-  const LinkCallbacks callbacks_;
+  const LifelineOptions options_;
+  const LifelineCallbacks callbacks_;
 
   base::Mutex mutex_;
   base::CondVar changed_;
@@ -81,4 +81,4 @@ class Link final {
 
 }  // namespace fleet::cluster
 
-#endif  // FLEET_CLUSTER_LINK_H_
+#endif  // FLEET_CLUSTER_LIFELINE_H_
