@@ -26,6 +26,15 @@ using std::chrono::milliseconds;
 // How late a line of the log may be on the screen.
 constexpr milliseconds kScreenInterval{50};
 
+// A rank that dies takes others with it, which see that it is gone while the
+// kernel still cleans up behind it, and may end before it.
+constexpr milliseconds kFirstFailurePatience{100};
+
+// By a signal that is not the program's own way to give up.
+bool WasKilled(int wait_status) {
+  return WIFSIGNALED(wait_status) && WTERMSIG(wait_status) != SIGABRT;
+}
+
 void WriteError(const std::string& text) { WriteText(STDERR_FILENO, text); }
 
 std::string HostName() {
@@ -132,6 +141,8 @@ void LocalJob::HandleHosts() {
   for (const HostNews& news : hosts_.TakeNews()) {
     if (news.kind == HostNews::Kind::kWorkersEnded) {
       --num_hosts_waited_for_;
+    } else if (phase_ == Phase::kFailing) {
+      Fail();
     } else if (phase_ != Phase::kEnding) {
       FailElsewhere(news.failure);
     }
@@ -150,7 +161,6 @@ void LocalJob::FailElsewhere(const JobFailure& failure) {
 }
 
 void LocalJob::Reap() {
-  std::vector<const Running*> failed;
   int wait_status = 0;
   pid_t pid;
   while ((pid = waitpid(-1, &wait_status, WNOHANG)) > 0) {
@@ -161,11 +171,18 @@ void LocalJob::Reap() {
     found->ended = true;
     found->wait_status = wait_status;
     if (wait_status != 0 && phase_ != Phase::kEnding) {
-      failed.push_back(&*found);
+      failed_.push_back(&*found);
     }
   }
-  if (!failed.empty()) return Fail(std::move(failed));
-  CheckWorkers();
+  if (failed_.empty()) return CheckWorkers();
+  if (phase_ == Phase::kEnding) return;
+  const bool one_was_killed =
+      std::any_of(failed_.begin(), failed_.end(),
+                  [](const Running* r) { return WasKilled(r->wait_status); });
+  if (one_was_killed || AllEnded(/*workers_only=*/false)) return Fail();
+  if (phase_ == Phase::kFailing) return;
+  phase_ = Phase::kFailing;
+  phase_deadline_ = base::Deadline::After(kFirstFailurePatience);
 }
 
 void LocalJob::CheckWorkers() {
@@ -193,16 +210,16 @@ bool LocalJob::WaitsForHosts() const {
          plan_.own_host == 0 && num_hosts_waited_for_ > 0;
 }
 
-void LocalJob::Fail(std::vector<const Running*> failed) {
-  // Of several that ended at once, the one that a signal ended did not end
-  // because of another.
-  std::stable_partition(failed.begin(), failed.end(), [](const Running* r) {
-    return WIFSIGNALED(r->wait_status);
+void LocalJob::Fail() {
+  // Of several that ended at once, one that was killed did not end because of
+  // another.
+  std::stable_partition(failed_.begin(), failed_.end(), [](const Running* r) {
+    return WasKilled(r->wait_status);
   });
   if (screen_) screen_->Copy();
   std::string text;
-  for (const Running* r : failed) text += Report(*r);
-  const Running& first = *failed.front();
+  for (const Running* r : failed_) text += Report(*r);
+  const Running& first = *failed_.front();
   text += LogLine(
       "ERROR", __FILE__, __LINE__,
       base::Concat("ABORT!!! Out of all ", plan_.workers.size(),
@@ -254,6 +271,7 @@ void LocalJob::End(int signal) {
 void LocalJob::CheckDeadline() {
   if (!phase_deadline_.expired()) return;
   if (phase_ == Phase::kServersEnding) return End(SIGTERM);
+  if (phase_ == Phase::kFailing) return Fail();
   for (const Running& process : running_) {
     if (!process.ended) kill(-process.pid, SIGKILL);
   }

@@ -68,6 +68,7 @@ class LocalJob final {
   enum class Phase {
     kRunning,
     kServersEnding,  // all workers have ended well; servers may take their time
+    kFailing,        // one failed; a moment for one that failed before it
     kEnding,         // all have been told to end
   };
 
@@ -82,7 +83,8 @@ class LocalJob final {
   bool WaitsForHosts() const;
   // Notes who ended, and acts on it.
   void Reap();
-  void Fail(std::vector<const Running*> failed);
+  // Ends the job because of those in failed_.
+  void Fail();
   // "rank 1 at 10.0.0.2:6070 (host b, process 7) failed: exit code 3 after 2 s"
   std::string Describe(const Running& failed) const;
   // The same with the end of its log.
@@ -107,6 +109,7 @@ class LocalJob final {
   // Links over which it has not been heard that workers ended.
   int num_hosts_waited_for_;
   base::Deadline phase_deadline_ = base::Deadline::Infinite();
+  std::vector<const Running*> failed_;  // in the order of their ends
   JobEnd end_;
 };
 

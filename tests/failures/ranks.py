@@ -131,7 +131,7 @@ class Ranks:
                 continue
         return found
 
-    def leaves_nothing(self, seconds=10):
+    def leaves_nothing(self, seconds=60):
         end = time.monotonic() + seconds
         while self.leftovers() and time.monotonic() < end:
             time.sleep(0.05)

@@ -93,7 +93,7 @@ for batch in batches:
 
 def test_stopped_rank_is_dead(job):
     """SIGSTOP: no heartbeats. Woken again, the rank is told that it was given up."""
-    ranks = job(FLEET_HEARTBEAT_TIMEOUT="2")
+    ranks = job(FLEET_HEARTBEAT_TIMEOUT="4")
     ranks.start_all(FOR_EVER)
     for rank in (0, 1):
         ranks.wait_for(rank, "READY")
@@ -173,7 +173,7 @@ def test_late_rank_is_named_when_the_call_did_not_wait(job):
 
 
 def test_missing_rank_is_named(job):
-    ranks = job(3, FLEET_START_TIMEOUT="3")
+    ranks = job(3, FLEET_START_TIMEOUT="10")
     ranks.start(0, MEET)
     ranks.start(1, MEET)
     for rank in (0, 1):
@@ -234,7 +234,7 @@ dist.init_parallel_env()
 
 
 def test_wrong_secret(job):
-    ranks = job(FLEET_START_TIMEOUT="5")
+    ranks = job(FLEET_START_TIMEOUT="15")
     ranks.start(0, MEET, FLEET_SECRET="one")
     ranks.start(1, MEET, FLEET_SECRET="another")
     assert ranks.ends(1) == 1
@@ -245,7 +245,7 @@ def test_wrong_secret(job):
 
 
 def test_missing_secret(job):
-    ranks = job(FLEET_START_TIMEOUT="5")
+    ranks = job(FLEET_START_TIMEOUT="15")
     ranks.start(0, MEET, FLEET_SECRET="one")
     ranks.start(1, MEET)
     assert ranks.ends(1) == 1
@@ -268,10 +268,6 @@ def test_strangers_at_the_port(job, words):
 
 
 # ---- under the launcher
-# The other rank, which does not fail by itself: the launcher has to end it.
-STAY = "time.sleep(100)\n"
-
-
 def fleetrun(tmp_path, script, *flags, **env):
     (tmp_path / "train.py").write_text(script)
     return subprocess.run(
@@ -285,7 +281,7 @@ def fleetrun(tmp_path, script, *flags, **env):
 
 
 def test_launcher_passes_an_exit_status_on(tmp_path):
-    done = fleetrun(tmp_path, MEET + "if rank == 1: os._exit(3)\n" + STAY)
+    done = fleetrun(tmp_path, MEET + "if rank == 1: os._exit(3)\n" + CATCH)
     assert done.returncode == 3, done.stderr
     assert "rank 1" in done.stderr.replace("=", " ").replace("[", "")
 
@@ -293,20 +289,20 @@ def test_launcher_passes_an_exit_status_on(tmp_path):
 def test_launcher_passes_the_status_of_sys_exit_on(tmp_path):
     """Also with a message that nobody waits for and nobody takes."""
     leave = "if rank == 1:\n    dist.irecv(x, 0)\n    sys.exit(3)\n"
-    done = fleetrun(tmp_path, MEET + leave + STAY, FLEET_TIMEOUT="600")
+    done = fleetrun(tmp_path, MEET + leave + CATCH, FLEET_TIMEOUT="600")
     assert done.returncode == 3, done.stderr
     assert "rank 1" in done.stderr.replace("=", " ").replace("[", "")
 
 
 def test_launcher_shows_the_traceback(tmp_path):
-    script = MEET + "if rank == 1: raise ValueError('bad row 17')\n" + STAY
+    script = MEET + "if rank == 1: raise ValueError('bad row 17')\n" + FOR_EVER
     done = fleetrun(tmp_path, script)
     assert done.returncode == 1
     assert "bad row 17" in done.stderr and "Traceback" in done.stderr
 
 
 def test_launcher_reports_a_signal(tmp_path):
-    script = MEET + "if rank == 1: os.kill(os.getpid(), 9)\n" + STAY
+    script = MEET + "if rank == 1: os.kill(os.getpid(), 9)\n" + FOR_EVER
     done = fleetrun(tmp_path, script)
     assert done.returncode == 128 + signal.SIGKILL
     assert "SIGKILL" in done.stderr
