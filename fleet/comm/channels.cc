@@ -97,7 +97,7 @@ class Channels final : public Communicator {
     if (outcome.ok()) return outcome;
     // The others may wait for this rank; and nobody may look at the caller's
     // memory any more.
-    if (!broken()) links_->TellFailure(outcome);
+    if (!broken()) links_->TellFailure(call.number, outcome);
     links_->Fail(outcome);
     links_->WaitIdle();
     return outcome;

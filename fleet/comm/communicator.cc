@@ -11,6 +11,10 @@ namespace {
 // More calls than this in flight, and Start waits.
 constexpr size_t kMaxStarted = 1024;
 
+// How long the end of a communicator waits for what was started and is not
+// done: others may just be about to come.
+constexpr std::chrono::seconds kEndPatience{1};
+
 Status CheckType(ReduceOp op, DataType type) {
   if (op == ReduceOp::kMean && type < DataType::kFloat16) {
     return InvalidArgument("the mean of ", ToString(type),
@@ -66,7 +70,14 @@ Communicator::~Communicator() { Finish(); }
 
 void Communicator::Finish() {
   queue_.Close();
-  if (thread_.joinable()) thread_.join();
+  if (thread_.joinable()) {
+    if (!WaitUntilIdle(Deadline::After(kEndPatience))) {
+      Abort(FailedPrecondition("rank ", rank_,
+                               " ended it while calls were under way that it "
+                               "had started and not waited for"));
+    }
+    thread_.join();
+  }
   abort_handle_->Detach();
 }
 
@@ -297,11 +308,16 @@ Status Communicator::status() const {
 void Communicator::WaitForStarted() {
   if (started_.load(std::memory_order_acquire) != 0 &&
       std::this_thread::get_id() != thread_id_) {
-    base::MutexLock lock(mutex_);
-    while (started_.load(std::memory_order_acquire) != 0) {
-      idle_.WaitUntil(mutex_, Deadline::Infinite());
-    }
+    WaitUntilIdle(Deadline::Infinite());
   }
+}
+
+bool Communicator::WaitUntilIdle(Deadline deadline) {
+  base::MutexLock lock(mutex_);
+  while (started_.load(std::memory_order_acquire) != 0) {
+    if (!idle_.WaitUntil(mutex_, deadline) && deadline.expired()) break;
+  }
+  return started_.load(std::memory_order_acquire) == 0;
 }
 
 Status Communicator::Begin(Call& call) {

@@ -195,8 +195,9 @@ class Communicator {
   // Wakes this rank's waiters; status() is already not ok.
   virtual void DoAbort() {}
 
-  // Ends the thread behind Start and the way through abort_handle(). First
-  // thing in a backend's destructor.
+  // Ends the thread behind Start and the way through abort_handle(). Calls that
+  // were started and that others do not come to are aborted after a second.
+  // First thing in a backend's destructor.
   void Finish();
 
   const CommunicatorOptions& options() const { return options_; }
@@ -205,6 +206,8 @@ class Communicator {
 
  private:
   void WaitForStarted();
+  // Until all that was started is done; false at `deadline`.
+  bool WaitUntilIdle(Deadline deadline);
   // A number for the call, once what was started before is done.
   Status Begin(Call& call);
   // Breaks the communicator when `outcome` is a failure, and returns it.

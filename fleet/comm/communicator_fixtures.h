@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <barrier>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -290,7 +291,7 @@ class RankGroup final {
 
   RankGroup(const CommunicatorKind& kind, int size,
             CommunicatorOptions options = {})
-      : size_(size), failures_(size) {
+      : size_(size), together_(size), failures_(size) {
     ranks_ = kind.make(size, [&](int rank) {
       CommunicatorOptions of_rank = options;
       of_rank.reason_patience = 300ms;
@@ -311,6 +312,11 @@ class RankGroup final {
     }
     for (std::thread& thread : threads) thread.join();
   }
+
+  // Where the threads of all ranks wait for each other, apart from their
+  // communicators. A rank that fails before it comes here may end calls of
+  // others that are behind.
+  void Together() { together_.arrive_and_wait(); }
 
   // Destroys the communicator of `rank`, whose thread calls this.
   void Leave(int rank) {
@@ -346,6 +352,7 @@ class RankGroup final {
   }
 
   const int size_;
+  std::barrier<> together_;
   base::Mutex mutex_;
   std::vector<int> failures_ GUARDED_BY(mutex_);
   Ranks ranks_;  // changed under mutex_

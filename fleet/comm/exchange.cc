@@ -176,10 +176,12 @@ Status Exchange::LookAround(const Link* but) {
     if (link == nullptr || link.get() == but) continue;
     const Result<LinkHeader> next = link->Next(Now());
     if (!next.ok()) continue;  // nothing, or who left and is not needed
-    if (next->kind == LinkHeader::Kind::kFailure) {
+    // A rank may be ahead, and fail there: it has done its part of this call.
+    if (next->kind == LinkHeader::Kind::kFailure &&
+        (letter_.has_value() || next->call.number <= call_.number)) {
       return TakeFailure(*link, *next);
     }
-    // A rank may be ahead, but what it sent for an earlier call was taken.
+    // What a rank that is ahead sent for an earlier call was taken.
     if (next->kind == LinkHeader::Kind::kCall && !letter_.has_value() &&
         next->call.number <= call_.number) {
       RETURN_IF_ERROR(Judge(*link, *next));

@@ -374,7 +374,7 @@ class Hosts final : public Communicator {
     } else if (local_ != nullptr && !local_->status().ok() && !broken()) {
       outcome = Explain(x, outcome);
     }
-    if (!broken()) links_->TellFailure(outcome);
+    if (!broken()) links_->TellFailure(x.call().number, outcome);
     links_->Fail(outcome);
     if (local_ != nullptr) local_->Abort(outcome);
     links_->WaitIdle();

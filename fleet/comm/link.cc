@@ -212,7 +212,7 @@ Status Link::Take(std::span<std::byte> into, base::Deadline deadline) {
   return OkStatus();
 }
 
-void Link::TellFailure(const Status& why) {
+void Link::TellFailure(uint64_t call_number, const Status& why) {
   {
     base::MutexLock lock(mutex_);
     if (!failure_.ok() || sending_ || !queue_.empty()) return;
@@ -223,7 +223,8 @@ void Link::TellFailure(const Status& why) {
   text = text.substr(0, kInlineByteSize);
   Outgoing item{
       .header = Encode({.kind = LinkHeader::Kind::kFailure,
-                        .call = {.root = static_cast<int32_t>(why.code())},
+                        .call = {.root = static_cast<int32_t>(why.code()),
+                                 .number = call_number},
                         .byte_size = text.size()}),
       .data = std::as_bytes(std::span(text))};
   (void)TrySend(item, Now()).ok();

@@ -33,7 +33,8 @@ struct LinkHeader {
   enum class Kind : uint8_t { kCall = 0, kLetter = 1, kFailure = 2 };
 
   Kind kind = Kind::kCall;
-  // kCall: which. kLetter: type and count. kFailure: `call.root` is the code.
+  // kCall: which. kLetter: type and count. kFailure: `call.number` is that of
+  // the call that failed, `call.root` the code.
   Call call;
   uint64_t byte_size = 0;  // of the data that comes with it
 };
@@ -86,8 +87,9 @@ class Link final {
   // Letters that had to be taken to get at what came behind them.
   std::deque<Letter>& letters() { return letters_; }
 
-  // Tells the peer of `why`, unless something is being sent.
-  void TellFailure(const Status& why);
+  // Tells the peer that the call with this number failed, unless something is
+  // being sent.
+  void TellFailure(uint64_t call_number, const Status& why);
   // Ends the channel: calls here answer `why`. Of several the first counts.
   void Fail(const Status& why);
   // After Fail: until no thread looks at posted data any more.

@@ -93,9 +93,9 @@ class Gathering final {
 
 }  // namespace
 
-void Links::TellFailure(const Status& why) {
+void Links::TellFailure(uint64_t call_number, const Status& why) {
   for (const auto& link : to_) {
-    if (link != nullptr) link->TellFailure(why);
+    if (link != nullptr) link->TellFailure(call_number, why);
   }
 }
 

@@ -5,6 +5,7 @@
 #ifndef FLEET_COMM_LINKS_H_
 #define FLEET_COMM_LINKS_H_
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -28,7 +29,7 @@ class Links final {
   const std::vector<std::unique_ptr<Link>>& all() const { return to_; }
   Whereabouts& whereabouts() { return whereabouts_; }
 
-  void TellFailure(const Status& why);
+  void TellFailure(uint64_t call_number, const Status& why);
   void Fail(const Status& why);
   void WaitIdle();
   // Until what was posted has gone out, or cannot any more.

@@ -94,7 +94,8 @@ Status SharedMemory::WaitLong(const Waiting& waiting, Deadline deadline) {
     control_.Sleep(waiting.whom, slice, over);
     if (waiting.ready()) return OkStatus();
     if (broken()) return status();
-    RETURN_IF_ERROR(CheckOthers());
+    // A rank that failed in a later call has come to this one before.
+    if (control_.failed() && !waiting.ready()) return CheckOthers();
     if (control_.left(waiting.whom) || slice.expired()) {
       const Status alive = CheckAlive(waiting.missing(), waiting.what());
       if (waiting.ready()) return OkStatus();
