@@ -244,7 +244,7 @@ TEST_P(ChannelConformance, ALateMessageIsDeadlineExceededAndArrivesLater) {
   EXPECT_THAT(a().NextSize(Now()),
               StatusIs(StatusCode::kDeadlineExceeded,
                        AllOf(HasSubstr(GetParam().peer_of_a),
-                             HasSubstr("no message in 0.000 s"))));
+                             HasSubstr("no message in 0."))));
   EXPECT_THAT(a().NextSize(Deadline::After(20ms)),
               StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("recv")));
   ASSERT_OK(b().Send(Text("late"), Soon()));

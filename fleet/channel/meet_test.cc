@@ -212,7 +212,7 @@ TEST(Meet, GarbageIsRefusedAndShown) {
 }
 
 TEST(Meet, ASilentPeerDelaysNobodyAndIsRefusedWhenItsTimeIsOver) {
-  Host host("", 1s);
+  Host host("", 2s);
   Fd silent = Stranger(host.address());
   Fd short_of_words = Stranger(host.address());
   ASSERT_OK(WriteAll(short_of_words.get(), Text("FLEETHI\n"), Soon()));
@@ -259,7 +259,7 @@ TEST(Meet, ConnectToNobodyIsDeadlineExceededAndNamesTheAddress) {
     address = host.address();
   }
   EXPECT_THAT(
-      Connect(address, Worker(1), Deadline::After(30ms)),
+      Connect(address, Worker(1), Deadline::After(300ms)),
       StatusIs(StatusCode::kDeadlineExceeded,
                AllOf(HasSubstr("worker 1: connect to " + address.ToString()),
                      HasSubstr("refused"), HasSubstr(" s"))));

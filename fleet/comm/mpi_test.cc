@@ -76,7 +76,11 @@ class MpiFailures : public testing::Test {
     ASSERT_EQ(comm_->size(), 4) << "run it under mpirun -np 4";
     ASSERT_OK(AllReduce(*comm_));
   }
-  void TearDown() override { ASSERT_OK(together_->Barrier(Patient())); }
+  void TearDown() override {
+    if (together_ != nullptr) {
+      EXPECT_OK(together_->Barrier(Patient()));
+    }
+  }
 
   int rank() const { return comm_->rank(); }
 
@@ -111,17 +115,21 @@ TEST_F(MpiFailures, ALateRankIsNamed) {
   EXPECT_THAT(status,
               StatusIs(StatusCode::kDeadlineExceeded,
                        AllOf(HasSubstr("all_reduce(sum"), HasSubstr("call 2"),
-                             HasSubstr("rank 3"))));
+                             testing::ContainsRegex("ranks? ([0-9], )*3"))));
 }
 
 TEST_F(MpiFailures, AStallIsReportedOnceAndTheCallGoesOn) {
   auto stalled = Connect({}, {.name = "group 7", .stall_report = 50ms});
+  ASSERT_NE(stalled, nullptr);
+  ASSERT_OK(together_->Barrier(Patient()));
   testing::internal::CaptureStderr();
-  if (rank() == 1) std::this_thread::sleep_for(400ms);
+  // So that the others have come and waited, also on a machine that is busy.
+  if (rank() == 1) std::this_thread::sleep_for(2s);
   EXPECT_OK(AllReduce(*stalled));
   const std::string log = testing::internal::GetCapturedStderr();
   if (rank() == 1) return;
-  EXPECT_THAT(log, AllOf(HasSubstr("group 7"), HasSubstr("rank 1"),
+  EXPECT_THAT(log, AllOf(HasSubstr("group 7"),
+                         testing::ContainsRegex("ranks? ([0-9], )*1"),
                          HasSubstr("all_reduce(sum, 4 x float32), call 1")));
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
 }
@@ -150,6 +158,7 @@ TEST_F(MpiFailures, AnInterruptEndsTheWait) {
                            if (!interrupted) return OkStatus();
                            return Unavailable("^C");
                          }});
+  ASSERT_NE(stopped, nullptr);
   interrupted = rank() == 0;
   if (rank() != 3) {
     EXPECT_THAT(AllReduce(*stopped),
@@ -197,6 +206,9 @@ TEST_F(MpiFailures, WhatNobodySendsOrTakesIsLate) {
   }
   std::unique_ptr<Communicator> pair;
   if (rank() >= 2) pair = Connect({3, 2}, {.name = "pair"});
+  if (rank() >= 2) {
+    ASSERT_NE(pair, nullptr);
+  }
   if (rank() == 3) {
     Elements data(DataType::kFloat32, 4);
     EXPECT_THAT(
@@ -209,11 +221,13 @@ TEST_F(MpiFailures, WhatNobodySendsOrTakesIsLate) {
 
 TEST(Mpi, PositionInTheListIsTheRankInTheGroup) {
   auto world = Connect({});
+  ASSERT_NE(world, nullptr);
   ASSERT_EQ(world->size(), 4);
   EXPECT_EQ(world->backend(), "mpi");
   EXPECT_EQ(world->rank(), WorldRank());
   if (world->rank() == 1) return;
   auto group = Connect({3, 0, 2}, {.name = "odd"});
+  ASSERT_NE(group, nullptr);
   const std::vector<int> expected = {1, -1, 2, 0};
   EXPECT_EQ(group->rank(), expected[world->rank()]);
   int32_t number = world->rank();
@@ -224,6 +238,7 @@ TEST(Mpi, PositionInTheListIsTheRankInTheGroup) {
 
 TEST(Mpi, AGroupThatMakesNoSenseIsRefused) {
   auto world = Connect({});
+  ASSERT_NE(world, nullptr);
   const int mine = world->rank();
   EXPECT_THAT(ConnectMpi({mine, 9}, {}, Patient()),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("rank 9")));
@@ -235,6 +250,7 @@ TEST(Mpi, AGroupThatMakesNoSenseIsRefused) {
 
 TEST(Mpi, ThoseWhoDoNotComeToAGroupAreNamed) {
   auto world = Connect({});
+  ASSERT_NE(world, nullptr);
   if (world->rank() == 0) {
     EXPECT_THAT(
         ConnectMpi({0, 1, 2}, {}, Deadline::After(50ms)),
@@ -248,18 +264,22 @@ TEST(Mpi, ThoseWhoDoNotComeToAGroupAreNamed) {
   }
   ASSERT_OK(world->Barrier(Patient()));
   if (world->rank() < 3) {
-    EXPECT_OK(Connect({0, 1, 2})->Barrier(Patient()));
+    auto group = Connect({0, 1, 2});
+    ASSERT_NE(group, nullptr);
+    EXPECT_OK(group->Barrier(Patient()));
   }
 }
 
 TEST(Mpi, RanksThatMakeDifferentGroupsSeeWhatTheOthersMake) {
   auto world = Connect({});
+  ASSERT_NE(world, nullptr);
+  ASSERT_OK(world->Barrier(Patient()));  // so that both come in time
   if (world->rank() < 2) {
     const std::vector<int> ranks =
         world->rank() == 0 ? std::vector{0, 1} : std::vector{1, 0};
     const std::string others =
         world->rank() == 0 ? "came to world of 1 0" : "came to world of 0 1";
-    EXPECT_THAT(ConnectMpi(ranks, {}, Deadline::After(500ms)),
+    EXPECT_THAT(ConnectMpi(ranks, {}, Deadline::After(2s)),
                 StatusIs(StatusCode::kDeadlineExceeded, HasSubstr(others)));
   }
   ASSERT_OK(world->Barrier(Patient()));

@@ -38,28 +38,42 @@ class Rank final {
  public:
   using Say = std::function<void(const std::string&)>;
 
-  explicit Rank(const std::function<void(const Say&)>& body) {
+  using WaitForGo = std::function<void()>;
+
+  explicit Rank(const std::function<void(const Say&, const WaitForGo&)>& body) {
     int ends[2];
+    int go[2];
     EXPECT_EQ(pipe(ends), 0);
+    EXPECT_EQ(pipe(go), 0);
     pid_ = fork();
     if (pid_ == 0) {
       close(ends[0]);
-      body([fd = ends[1]](const std::string& line) {
-        const std::string text = line + "\n";
-        if (write(fd, text.data(), text.size()) < 0) _exit(99);
-      });
+      close(go[1]);
+      body(
+          [fd = ends[1]](const std::string& line) {
+            const std::string text = line + "\n";
+            if (write(fd, text.data(), text.size()) < 0) _exit(99);
+          },
+          [fd = go[0]] {
+            char byte;
+            if (read(fd, &byte, 1) != 1) _exit(98);
+          });
       _exit(0);
     }
     close(ends[1]);
+    close(go[0]);
     ear_ = ends[0];
+    go_ = go[1];
   }
   Rank(const Rank&) = delete;
   ~Rank() {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
     close(ear_);
+    close(go_);
   }
 
+  void Go() { EXPECT_EQ(write(go_, "", 1), 1); }
   void Signal(int signal) { EXPECT_EQ(kill(pid_, signal), 0); }
 
   // The next line; what went wrong if there is none.
@@ -82,6 +96,7 @@ class Rank final {
  private:
   pid_t pid_ = 0;
   int ear_ = -1;
+  int go_ = -1;
   std::string heard_;
 };
 
@@ -99,25 +114,28 @@ class WorldOfProcesses : public testing::TestWithParam<Way> {
   using Body =
       std::function<void(World&, cluster::Membership&, const Rank::Say&)>;
 
-  // `size` processes that join a job and run `body`. Each says "ready" first.
+  // `size` processes that join a job and run `body` when all are there.
   // What comes after `body` is the end of the process, with no good-bye.
   void Start(int size, const Body& body, cluster::JoinOptions join,
              WorldOptions options = {}) {
     cluster::Port port;
     options.backend = GetParam().backend;
     for (int rank = 0; rank < size; ++rank) {
-      ranks_.push_back(std::make_unique<Rank>([&, rank](const Rank::Say& say) {
-        if (rank == 0) join.listen_fd = port.Release();
-        port.Close();
-        options.host_key =
-            base::Concat("host ", rank / GetParam().ranks_per_host);
-        const Status status = Live(cluster::Worker(rank, size, port.endpoint()),
-                                   join, options, body, say);
-        if (!status.ok()) say(status.ToString());
-      }));
+      ranks_.push_back(std::make_unique<Rank>(
+          [&, rank](const Rank::Say& say, const Rank::WaitForGo& wait) {
+            if (rank == 0) join.listen_fd = port.Release();
+            port.Close();
+            options.host_key =
+                base::Concat("host ", rank / GetParam().ranks_per_host);
+            const Status status =
+                Live(cluster::Worker(rank, size, port.endpoint()), join,
+                     options, body, say, wait);
+            if (!status.ok()) say(status.ToString());
+          }));
     }
     port.Close();
     for (auto& rank : ranks_) EXPECT_EQ(rank->Hear(), "ready");
+    for (auto& rank : ranks_) rank->Go();
   }
   void Start(int size, const Body& body) {
     Start(size, body, cluster::Options());
@@ -130,13 +148,14 @@ class WorldOfProcesses : public testing::TestWithParam<Way> {
   static Status Live(const cluster::Role& role,
                      const cluster::JoinOptions& join,
                      const WorldOptions& options, const Body& body,
-                     const Rank::Say& say) {
+                     const Rank::Say& say, const Rank::WaitForGo& wait) {
     ASSIGN_OR_RETURN(auto membership,
                      cluster::Membership::Join(role, join, Patient()));
     ASSIGN_OR_RETURN(auto world,
                      World::Connect(*membership, options, Patient()));
     RETURN_IF_ERROR(world->all().Barrier(Patient()));
     say("ready");
+    wait();  // so that no rank fails while another is in the barrier
     body(*world, *membership, say);
     return OkStatus();
   }
@@ -181,7 +200,7 @@ TEST_P(WorldOfProcesses, AKilledRankIsNamedWithItsProcess) {
 TEST_P(WorldOfProcesses, AStoppedRankIsDeadWhenItsHeartbeatsAreMissing) {
   cluster::JoinOptions join = cluster::Options();
   join.heartbeat_interval = 100ms;
-  join.heartbeat_patience = 1s;
+  join.heartbeat_patience = 3s;
   Start(
       3,
       [](World& world, auto&, const Rank::Say& say) {

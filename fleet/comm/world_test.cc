@@ -3,6 +3,7 @@
 #include "fleet/comm/world.h"
 
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -34,7 +35,10 @@ Deadline Patient() { return Deadline::After(60s); }
 // A job whose ranks are threads: what one tells, all hear at once.
 class FakeJob final {
  public:
-  explicit FakeJob(int size) : size_(size) {}
+  explicit FakeJob(int size) : size_(size), together_(size) {}
+
+  // Where the threads of all ranks wait for each other.
+  void Together() { together_.arrive_and_wait(); }
 
   void Tell(const News& news) {
     base::MutexLock lock(mutex_);
@@ -112,6 +116,7 @@ class FakeJob final {
   };
 
   const int size_;
+  std::barrier<> together_;
   const std::string job_id_ =
       base::Concat("test-", ::getpid(), "-", ++num_jobs_);
   cluster::InProcessStore store_;
@@ -262,13 +267,16 @@ class WorldNews : public testing::TestWithParam<const char*> {
 TEST_P(WorldNews, ADeathEndsTheGroupsOfTheDeadWithWhoItWas) {
   FakeJob job(3);
   job.Run(Options(), [&](World& world, FakeJob::Member& member) {
-    ASSERT_OK_AND_ASSIGN(auto pair, world.NewGroup({0, 1}, Patient()));
-    ASSERT_OK(world.all().Barrier(Patient()));
+    auto made = world.NewGroup({0, 1}, Patient());
+    EXPECT_OK(made);
+    job.Together();
+    ASSERT_TRUE(made.ok());
+    const std::unique_ptr<Communicator> pair = *std::move(made);
     const auto died =
         StatusIs(StatusCode::kUnavailable,
                  HasSubstr("rank 2 at 10.0.0.9, process 77, died"));
     if (member.rank() == 2) {
-      std::this_thread::sleep_for(20ms);
+      std::this_thread::sleep_for(20ms);  // most of the time both wait by now
       job.Died(2);
     }
     EXPECT_THAT(world.all().Barrier(Patient()), died);
@@ -284,7 +292,11 @@ TEST_P(WorldNews, ADeathEndsTheGroupsOfTheDeadWithWhoItWas) {
 TEST_P(WorldNews, AFailureOfOneRankIsThatOfItsGroupOnly) {
   FakeJob job(3);
   job.Run(Options(), [&](World& world, FakeJob::Member& member) {
-    ASSERT_OK_AND_ASSIGN(auto group, world.NewGroup({0, 2}, Patient()));
+    auto made = world.NewGroup({0, 2}, Patient());
+    EXPECT_OK(made);
+    job.Together();  // all have it before it fails
+    ASSERT_TRUE(made.ok());
+    const std::unique_ptr<Communicator> group = *std::move(made);
     if (member.rank() == 0) {
       EXPECT_THAT(group->Barrier(Deadline::After(50ms)),
                   StatusIs(StatusCode::kDeadlineExceeded,

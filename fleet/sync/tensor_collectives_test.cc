@@ -22,7 +22,7 @@ using comm::Communicator;
 using comm::ReduceOp;
 using testing::HasSubstr;
 
-base::Deadline Soon() { return base::Deadline::After(20s); }
+base::Deadline Soon() { return base::Deadline::After(60s); }
 
 TEST(TensorCollectives, AllReduceTakesEveryType) {
   for (at::ScalarType type :

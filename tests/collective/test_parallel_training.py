@@ -102,7 +102,7 @@ def test_control_c_ends_a_backward_that_waits():
         job.wait_for_line(0, "WAITING")
         time.sleep(0.3)
         job.ranks[0].signal(signal.SIGINT)
-        code = job.ranks[0].wait_within(20)
+        code = job.ranks[0].wait_within(60)
         output = job.ranks[0].output()
     assert code not in (0, None), output
     assert "KeyboardInterrupt" in output.splitlines()[-1], output

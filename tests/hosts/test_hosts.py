@@ -177,7 +177,7 @@ def test_host_vanishes(hosts):
     """Cut off in the middle: heartbeats stop, the other host is told who is gone."""
     made = hosts(2)
     flags = [f"--ips={made.addresses()}", "--nproc_per_node=1"]
-    env = {**SECRET, "FLEET_HEARTBEAT_TIMEOUT": "3"}
+    env = {**SECRET, "FLEET_HEARTBEAT_TIMEOUT": "5"}
     started = [made.fleetrun(i, FOR_EVER, *flags, **env) for i in range(2)]
     end = time.monotonic() + 60
     while not all("READY" in "".join(made.logs(i)) for i in range(2)):
@@ -195,8 +195,8 @@ def test_wrong_or_missing_secret(hosts, theirs):
     made = hosts(2)
     flags = [f"--ips={made.addresses()}", "--nproc_per_node=1"]
     started = [
-        made.fleetrun(0, TRAIN, *flags, FLEET_START_TIMEOUT="8", **SECRET),
-        made.fleetrun(1, TRAIN, *flags, FLEET_START_TIMEOUT="8", **theirs),
+        made.fleetrun(0, TRAIN, *flags, FLEET_START_TIMEOUT="15", **SECRET),
+        made.fleetrun(1, TRAIN, *flags, FLEET_START_TIMEOUT="15", **theirs),
     ]
     outputs, statuses = finish(started)
     assert 0 not in statuses
