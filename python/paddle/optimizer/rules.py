@@ -17,17 +17,21 @@ def _update(op, states, attrs, after=None):
     return Update(op, [State(*state) for state in states], attrs, after)
 
 
-def _adam_states(adam):
+def _adam_states(adam, settings):
     return [
         ("Moment1", "moment1"),
         ("Moment2", "moment2"),
-        ("Beta1Pow", "beta1_pow_acc", adam._beta1, True),
-        ("Beta2Pow", "beta2_pow_acc", adam._beta2, True),
+        ("Beta1Pow", "beta1_pow_acc", settings.get("beta1", adam._beta1), True),
+        ("Beta2Pow", "beta2_pow_acc", settings.get("beta2", adam._beta2), True),
     ]
 
 
-def _adam_attrs(adam):
-    return {"beta1": adam._beta1, "beta2": adam._beta2, "epsilon": adam._epsilon}
+def _adam_attrs(adam, settings):
+    return {
+        "beta1": settings.get("beta1", adam._beta1),
+        "beta2": settings.get("beta2", adam._beta2),
+        "epsilon": settings.get("epsilon", adam._epsilon),
+    }
 
 
 class SGD(Optimizer):
@@ -83,14 +87,17 @@ class Momentum(Optimizer):
             nesterov=settings.get("use_nesterov", self._use_nesterov),
         )
 
+    def _program_update(self, parameter, settings):
+        attrs = {
+            "mu": settings.get("momentum", self._momentum),
+            "use_nesterov": settings.get("use_nesterov", self._use_nesterov),
+        }
+        return _update("momentum", [("Velocity", "velocity")], attrs)
+
 
 def _number(value):
     """Betas and epsilon may also come as one-element Tensors."""
     return value.item() if isinstance(value, _core.Tensor) else value
-
-    def _program_update(self, parameter, settings):
-        attrs = {"mu": self._momentum, "use_nesterov": self._use_nesterov}
-        return _update("momentum", [("Velocity", "velocity")], attrs)
 
 
 class Adam(Optimizer):
@@ -132,9 +139,9 @@ class Adam(Optimizer):
         )
 
     def _program_update(self, parameter, settings):
-        attrs = _adam_attrs(self)
-        attrs["lazy_mode"] = self._lazy_mode
-        return _update("adam", _adam_states(self), attrs)
+        attrs = _adam_attrs(self, settings)
+        attrs["lazy_mode"] = settings.get("lazy_mode", self._lazy_mode)
+        return _update("adam", _adam_states(self, settings), attrs)
 
 
 class AdamW(Adam):
@@ -202,10 +209,10 @@ class AdamW(Adam):
 
     def _program_update(self, parameter, settings):
         coefficient = self._decoupled_decay(parameter, settings)
-        attrs = _adam_attrs(self)
-        attrs["lazy_mode"] = self._lazy_mode
+        attrs = _adam_attrs(self, settings)
+        attrs["lazy_mode"] = settings.get("lazy_mode", self._lazy_mode)
         attrs.update(coeff=coefficient, with_decay=coefficient != 0.0)
-        return _update("adamw", _adam_states(self), attrs)
+        return _update("adamw", _adam_states(self, settings), attrs)
 
 
 class Adagrad(Optimizer):
@@ -236,8 +243,9 @@ class Adagrad(Optimizer):
         )
 
     def _program_update(self, parameter, settings):
-        states = [("Moment", "moment", self._initial)]
-        return _update("adagrad", states, {"epsilon": self._epsilon})
+        initial = settings.get("initial_accumulator_value", self._initial)
+        attrs = {"epsilon": settings.get("epsilon", self._epsilon)}
+        return _update("adagrad", [("Moment", "moment", initial)], attrs)
 
 
 class Adamax(Optimizer):
@@ -272,13 +280,14 @@ class Adamax(Optimizer):
         )
 
     def _program_update(self, parameter, settings):
+        beta1 = settings.get("beta1", self._beta1)
         states = [
             ("Moment", "moment"),
             ("InfNorm", "inf_norm"),
-            ("Beta1Pow", "beta1_pow_acc", self._beta1, True, None),
+            ("Beta1Pow", "beta1_pow_acc", beta1, True, None),
         ]
-        after = ("scale", "Beta1Pow", {"scale": self._beta1})
-        return _update("adamax", states, _adam_attrs(self), after)
+        after = ("scale", "Beta1Pow", {"scale": beta1})
+        return _update("adamax", states, _adam_attrs(self, settings), after)
 
 
 class RMSProp(Optimizer):
@@ -323,10 +332,10 @@ class RMSProp(Optimizer):
             ("MeanGrad", "mean_grad"),
         ]
         attrs = {
-            "decay": self._rho,
-            "epsilon": self._epsilon,
-            "momentum": self._momentum,
-            "centered": self._centered,
+            "decay": settings.get("rho", self._rho),
+            "epsilon": settings.get("epsilon", self._epsilon),
+            "momentum": settings.get("momentum", self._momentum),
+            "centered": settings.get("centered", self._centered),
         }
         return _update("rmsprop", states, attrs)
 
@@ -362,7 +371,11 @@ class Adadelta(Optimizer):
             ("AvgSquaredGrad", "_avg_squared_grad"),
             ("AvgSquaredUpdate", "_avg_squared_update"),
         ]
-        return _update("adadelta", states, {"rho": self._rho, "epsilon": self._epsilon})
+        attrs = {
+            "rho": settings.get("rho", self._rho),
+            "epsilon": settings.get("epsilon", self._epsilon),
+        }
+        return _update("adadelta", states, attrs)
 
 
 class Lamb(Optimizer):
@@ -412,10 +425,10 @@ class Lamb(Optimizer):
         return settings.get("lamb_weight_decay", self._lamb_weight_decay)
 
     def _program_update(self, parameter, settings):
-        attrs = _adam_attrs(self)
+        attrs = _adam_attrs(self, settings)
         attrs["weight_decay"] = float(self._decoupled_decay(parameter, settings))
         attrs["always_adapt"] = self._always_adapt
-        return _update("lamb", _adam_states(self), attrs)
+        return _update("lamb", _adam_states(self, settings), attrs)
 
 
 class Lars(Optimizer):
@@ -466,10 +479,10 @@ class Lars(Optimizer):
 
     def _program_update(self, parameter, settings):
         attrs = {
-            "mu": self._momentum,
-            "lars_coeff": self._lars_coeff,
+            "mu": settings.get("momentum", self._momentum),
+            "lars_coeff": settings.get("lars_coeff", self._lars_coeff),
             "lars_weight_decay": [self._decoupled_decay(parameter, settings)],
-            "epsilon": float(self._epsilon),
+            "epsilon": float(settings.get("epsilon", self._epsilon)),
         }
         return _update("lars_momentum", [("Velocity", "velocity")], attrs)
 
@@ -509,5 +522,9 @@ class Ftrl(Optimizer):
             ("SquaredAccumulator", "squared", 0.0, False, "SquaredAccumOut"),
             ("LinearAccumulator", "linear", 0.0, False, "LinearAccumOut"),
         ]
-        attrs = {"l1": self._l1, "l2": self._l2, "lr_power": self._lr_power}
+        attrs = {
+            "l1": settings.get("l1", self._l1),
+            "l2": settings.get("l2", self._l2),
+            "lr_power": settings.get("lr_power", self._lr_power),
+        }
         return _update("ftrl", states, attrs)
