@@ -404,7 +404,8 @@ def threads():
         dist.barrier()
         thread.join()
     else:
-        await_mark("ticked")
+        if dist.get_rank() == 1:
+            await_mark("ticked")
         dist.barrier()
 
 
