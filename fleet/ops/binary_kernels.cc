@@ -45,6 +45,7 @@
 #include "fleet/ops/broadcast.h"
 #include "fleet/ops/elementwise.h"
 #include "fleet/ops/kernels.h"
+#include "fleet/program/shape_rules.h"
 
 namespace fleet::ops {
 namespace {
@@ -52,6 +53,34 @@ namespace {
 using at::Tensor;
 
 using TensorPair = std::tuple<Tensor, Tensor>;
+
+// ---- Paddle's broadcasting
+
+// `y` with ones behind it, so that it begins at dimension `axis` of `x`.
+Tensor AlignedAt(const Tensor& x, const Tensor& y, int64_t axis) {
+  if (axis == -1 || y.dim() >= x.dim()) return y;
+  auto shape = program::AlignAt(x.sizes().vec(), y.sizes().vec(), axis);
+  TORCH_CHECK(shape.ok(), shape.status().message());
+  return y.reshape(*shape);
+}
+
+// A kernel of two tensors that broadcast as numpy's do, for an op with `axis`.
+template <auto Fn>
+Tensor AtAxis(const Tensor& x, const Tensor& y, int64_t axis) {
+  return Fn(AlignedAt(y, x, axis), AlignedAt(x, y, axis));
+}
+template <auto Fn>
+TensorPair GradAtAxis(const Tensor& x, const Tensor& y, const Tensor& dout,
+                      int64_t axis, GradNeeds needs) {
+  auto [dx, dy] = Fn(AlignedAt(y, x, axis), AlignedAt(x, y, axis), dout, needs);
+  if (axis != -1) {
+    if (dx.defined()) dx = dx.reshape(x.sizes());
+    if (dy.defined()) dy = dy.reshape(y.sizes());
+  }
+  return {dx, dy};
+}
+
+// ---- the kernels
 
 Tensor Add(const Tensor& x, const Tensor& y) {
   if (!SmallOnCpu(x, y)) return at::add(x, y);
@@ -64,6 +93,17 @@ Tensor Subtract(const Tensor& x, const Tensor& y) {
 Tensor Multiply(const Tensor& x, const Tensor& y) {
   if (!SmallOnCpu(x, y)) return at::mul(x, y);
   return Map([](float a, float b) { return a * b; }, x, y);
+}
+
+Tensor Divide(const Tensor& x, const Tensor& y) { return at::div(x, y); }
+Tensor Maximum(const Tensor& x, const Tensor& y) { return at::maximum(x, y); }
+Tensor Minimum(const Tensor& x, const Tensor& y) { return at::minimum(x, y); }
+Tensor Power(const Tensor& x, const Tensor& y) { return at::pow(x, y); }
+Tensor NumberMaximum(const Tensor& x, const Tensor& y) {
+  return at::fmax(x, y);
+}
+Tensor NumberMinimum(const Tensor& x, const Tensor& y) {
+  return at::fmin(x, y);
 }
 
 TensorPair AddGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
@@ -253,27 +293,24 @@ Tensor ClipGrad(const Tensor& x, const Tensor& dout, double min, double max) {
 
 void AddBinaryKernels(KernelTable& k) {
   // Integers divide exactly only by becoming floating point.
-  k.Add<[](const Tensor& x, const Tensor& y) { return at::div(x, y); },
-        DivGrad>("elementwise_div");
-  k.Add<Add, AddGrad>("elementwise_add");
-  k.Add<Subtract, SubGrad>("elementwise_sub");
-  k.Add<Multiply, MulGrad>("elementwise_mul");
-  k.Add<[](const Tensor& x, const Tensor& y) { return at::maximum(x, y); },
-        ExtremeGrad<true>>("elementwise_max");
-  k.Add<[](const Tensor& x, const Tensor& y) { return at::minimum(x, y); },
-        ExtremeGrad<false>>("elementwise_min");
-  k.Add<[](const Tensor& x, const Tensor& y) { return at::pow(x, y); },
-        PowGrad>("elementwise_pow");
-  k.Add<[](const Tensor& x, const Tensor& y) { return at::fmax(x, y); },
-        NumberExtremeGrad<true>>("elementwise_fmax");
-  k.Add<[](const Tensor& x, const Tensor& y) { return at::fmin(x, y); },
-        NumberExtremeGrad<false>>("elementwise_fmin");
+  k.Add<AtAxis<Divide>, GradAtAxis<DivGrad>>("elementwise_div");
+  k.Add<AtAxis<Add>, GradAtAxis<AddGrad>>("elementwise_add");
+  k.Add<AtAxis<Subtract>, GradAtAxis<SubGrad>>("elementwise_sub");
+  k.Add<AtAxis<Multiply>, GradAtAxis<MulGrad>>("elementwise_mul");
+  k.Add<AtAxis<Maximum>, GradAtAxis<ExtremeGrad<true>>>("elementwise_max");
+  k.Add<AtAxis<Minimum>, GradAtAxis<ExtremeGrad<false>>>("elementwise_min");
+  k.Add<AtAxis<Power>, GradAtAxis<PowGrad>>("elementwise_pow");
+  k.Add<AtAxis<NumberMaximum>, GradAtAxis<NumberExtremeGrad<true>>>(
+      "elementwise_fmax");
+  k.Add<AtAxis<NumberMinimum>, GradAtAxis<NumberExtremeGrad<false>>>(
+      "elementwise_fmin");
+  k.Add<Subtract, SubGrad>("minus");
   k.Add<[](const Tensor& x, const Tensor& y) { return at::atan2(x, y); },
         Atan2Grad>("atan2");
   k.Add<Lerp, LerpGrad>("lerp");
   k.Add<Sum, SumGrad>("sum");
-  k.Add<Remainder, RemainderGrad>("elementwise_mod");
-  k.Add<FloorDivide>("elementwise_floordiv");
+  k.Add<AtAxis<Remainder>, GradAtAxis<RemainderGrad>>("elementwise_mod");
+  k.Add<AtAxis<FloorDivide>>("elementwise_floordiv");
 
   k.Add<[](const Tensor& x, const Tensor& y) { return at::eq(x, y); }>("equal");
   k.Add<[](const Tensor& x, const Tensor& y) { return at::ne(x, y); }>(

@@ -145,6 +145,7 @@ Three ConvTransposeGrad(const Tensor& input, const Tensor& filter,
 void AddConvKernels(KernelTable& k) {
   k.Add<Conv, ConvGrad>("conv1d");
   k.Add<Conv, ConvGrad>("conv2d");
+  k.Add<Conv, ConvGrad>("depthwise_conv2d");
   k.Add<Conv, ConvGrad>("conv3d");
   k.Add<ConvTranspose, ConvTransposeGrad>("conv1d_transpose");
   k.Add<ConvTranspose, ConvTransposeGrad>("conv2d_transpose");

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -20,6 +21,7 @@
 #include <ATen/ops/tril.h>
 #include <ATen/ops/triu.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "fleet/ops/kernels.h"
 #include "fleet/ops/shape_argument.h"
@@ -83,6 +85,43 @@ Tensor FillAnyLike(const Tensor& x, double value, DType dtype) {
                   options);
 }
 
+// ---- shapes with the batch size of another tensor
+
+Tensor FillLikeBatch(const Tensor& input, IntArrayRef shape, int64_t from,
+                     int64_t to, DType dtype, double value,
+                     const std::string& text) {
+  at::TensorOptions options = input.options().dtype(
+      ToScalarType(dtype == DType::kNone ? DType::kFloat32 : dtype));
+  return at::full(
+      ShapeLikeBatch(input, shape, from, to),
+      Number(value, text, c10::typeMetaToScalarType(options.dtype())), options);
+}
+
+// ---- numbers that the program holds
+
+template <class T>
+Tensor FromNumbers(at::ArrayRef<T> numbers, at::ScalarType type) {
+  Tensor out = at::empty({static_cast<int64_t>(numbers.size())}, type);
+  std::copy(numbers.begin(), numbers.end(), out.mutable_data_ptr<T>());
+  return out;
+}
+
+Tensor AssignValue(IntArrayRef shape, DType dtype, IntArrayRef bools,
+                   at::ArrayRef<double> floats, at::ArrayRef<double> doubles,
+                   IntArrayRef ints, IntArrayRef longs,
+                   at::ArrayRef<double> values, const Context& context) {
+  Tensor numbers;
+  for (IntArrayRef list : {bools, ints, longs}) {
+    if (!list.empty()) numbers = FromNumbers(list, at::kLong);
+  }
+  for (at::ArrayRef<double> list : {floats, doubles, values}) {
+    if (!list.empty()) numbers = FromNumbers(list, at::kDouble);
+  }
+  at::TensorOptions options = Options(dtype, context);
+  if (!numbers.defined()) return at::empty(shape, options);
+  return numbers.reshape(shape).to(options);
+}
+
 double ValueOf(const Tensor& given, double otherwise) {
   return given.defined() ? given.item().toDouble() : otherwise;
 }
@@ -130,6 +169,9 @@ Tensor Eye(int64_t rows, int64_t columns, DType dtype, const Context& context) {
 void AddConstants(KernelTable& k) {
   k.Add<FillConstant>("fill_constant");
   k.Add<FillAnyLike>("fill_any_like");
+  k.Add<[](const Tensor& x) { return at::zeros_like(x); }>("fill_zeros_like");
+  k.Add<FillLikeBatch>("fill_constant_batch_size_like");
+  k.Add<AssignValue>("assign_value");
   k.Add<[](const Tensor& shape_tensor, IntArrayRef shape, DType dtype,
            const Context& context) {
     return at::empty(NewShape(shape_tensor, shape), Options(dtype, context));

@@ -456,6 +456,38 @@ Tensor NllLossGrad(const Tensor& x, const Tensor& label, const Tensor& weight,
   return FromRows(dx, x, x.dim() > 1 ? 1 : 0);
 }
 
+// ---- the older ops: probabilities in, a loss for each row out
+
+Problem RowProblem(const Tensor& x, const Tensor& label, bool soft,
+                   int64_t ignore_index) {
+  TORCH_CHECK(x.dim() > 0, "X has no dimensions");
+  return MakeProblem(x, label, {}, soft, x.dim() - 1, ignore_index,
+                     InputIs::kProbabilities);
+}
+
+Tensor RowLosses(const Tensor& x, const Tensor& label, bool soft,
+                 int64_t ignore_index) {
+  Problem p = RowProblem(x, label, soft, ignore_index);
+  return KeepAxis(Forward(p, false).rows, x, x.dim() - 1);
+}
+
+Tensor RowLossesGrad(const Tensor& x, const Tensor& label, const Tensor& dy,
+                     bool soft, int64_t ignore_index) {
+  Problem p = RowProblem(x, label, soft, ignore_index);
+  return FromRows(Backward(p, {}, dy.reshape({-1})), x, x.dim() - 1);
+}
+
+std::tuple<Tensor, Tensor> CrossEntropy2(const Tensor& x, const Tensor& label,
+                                         int64_t ignore_index) {
+  Tensor loss = RowLosses(x, label, false, ignore_index);
+  return {loss, at::exp(-loss)};
+}
+
+Tensor CrossEntropy2Grad(const Tensor& x, const Tensor& label, const Tensor&,
+                         const Tensor& dy, int64_t ignore_index) {
+  return RowLossesGrad(x, label, dy, false, ignore_index);
+}
+
 }  // namespace
 
 void AddCrossEntropyKernels(KernelTable& k) {
@@ -463,6 +495,8 @@ void AddCrossEntropyKernels(KernelTable& k) {
   k.Add<SoftmaxWithCrossEntropy, SoftmaxWithCrossEntropyGrad>(
       "softmax_with_cross_entropy");
   k.Add<NllLoss, NllLossGrad>("nll_loss");
+  k.Add<RowLosses, RowLossesGrad>("cross_entropy");
+  k.Add<CrossEntropy2, CrossEntropy2Grad>("cross_entropy2");
 }
 
 }  // namespace fleet::ops

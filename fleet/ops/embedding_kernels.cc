@@ -94,6 +94,14 @@ Tensor EmbeddingGrad(const Tensor& w, const Tensor& ids, const Tensor& dout,
                                        rows.options().layout(at::kSparse));
 }
 
+// The same with ids [..., 1].
+Tensor OldEmbedding(const Tensor& w, const Tensor& ids, int64_t padding_idx,
+                    bool is_sparse) {
+  TORCH_CHECK(ids.dim() > 0 && ids.size(-1) == 1,
+              "the last dimension of ids must be 1");
+  return Embedding(w, ids.squeeze(-1), padding_idx, is_sparse);
+}
+
 // ---- one hot
 
 Tensor OneHot(const Tensor& x, int64_t depth) {
@@ -111,6 +119,7 @@ Tensor OneHot(const Tensor& x, int64_t depth) {
 
 void AddEmbeddingKernels(KernelTable& k) {
   k.Add<Embedding, EmbeddingGrad>("lookup_table_v2");
+  k.Add<OldEmbedding, EmbeddingGrad>("lookup_table");
   k.Add<OneHot>("one_hot_v2");
 }
 

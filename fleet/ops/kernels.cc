@@ -24,7 +24,9 @@ OpLibrary::OpLibrary() {
   AddPadKernels(kernels_);
   AddLossKernels(kernels_);
   AddCrossEntropyKernels(kernels_);
+  AddNceKernels(kernels_);
   AddRnnKernels(kernels_);
+  AddSequenceKernels(kernels_);
   AddManipulationKernels(kernels_);
   AddIndexingKernels(kernels_);
   AddSearchKernels(kernels_);

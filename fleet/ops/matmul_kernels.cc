@@ -161,11 +161,86 @@ std::tuple<Tensor, Tensor> MatmulGrad(const Tensor& x, const Tensor& y,
   return {dx, dy};
 }
 
+// ---- matmul, the older one
+
+Tensor ScaledMatmul(const Tensor& x, const Tensor& y, bool trans_x,
+                    bool trans_y, double alpha) {
+  Tensor out = Matmul(x, y, trans_x, trans_y);
+  return alpha == 1 ? out : out * alpha;
+}
+
+std::tuple<Tensor, Tensor> ScaledMatmulGrad(const Tensor& x, const Tensor& y,
+                                            const Tensor& dout, bool trans_x,
+                                            bool trans_y, double alpha,
+                                            GradNeeds needs) {
+  return MatmulGrad(x, y, alpha == 1 ? dout : dout * alpha, trans_x, trans_y,
+                    needs);
+}
+
+// ---- mul
+
+// `x` as a matrix whose rows are the first `num_rows_dims` dimensions.
+Tensor AsMatrix(const Tensor& x, int64_t num_row_dims) {
+  TORCH_CHECK(num_row_dims >= 1 && num_row_dims < x.dim(),
+              "the number of row dimensions does not fit");
+  if (x.dim() == 2) return x;
+  int64_t rows = 1, columns = 1;
+  for (int64_t i = 0; i < x.dim(); ++i) {
+    (i < num_row_dims ? rows : columns) *= x.size(i);
+  }
+  return x.reshape({rows, columns});
+}
+
+Tensor Mul(const Tensor& x, const Tensor& y, int64_t x_rows, int64_t y_rows) {
+  Tensor out = Matmul(AsMatrix(x, x_rows), AsMatrix(y, y_rows), false, false);
+  if (x.dim() == 2 && y.dim() == 2) return out;
+  std::vector<int64_t> shape = x.sizes().slice(0, x_rows).vec();
+  for (int64_t n : y.sizes().slice(y_rows)) shape.push_back(n);
+  return out.reshape(shape);
+}
+
+std::tuple<Tensor, Tensor> MulGrad(const Tensor& x, const Tensor& y,
+                                   const Tensor& dout, int64_t x_rows,
+                                   int64_t y_rows, GradNeeds needs) {
+  Tensor a = AsMatrix(x, x_rows), b = AsMatrix(y, y_rows);
+  auto [da, db] = MatmulGrad(a, b, dout.reshape({a.size(0), b.size(1)}), false,
+                             false, needs);
+  if (da.defined()) da = da.reshape(x.sizes());
+  if (db.defined()) db = db.reshape(y.sizes());
+  return {da, db};
+}
+
+// ---- bilinear_tensor_product
+
+Tensor Bilinear(const Tensor& x, const Tensor& y, const Tensor& w,
+                const Tensor& bias) {
+  Tensor left = at::matmul(x, w);  // [k, n, columns of w]
+  Tensor out = at::sum(left * y, {2}).t();
+  return bias.defined() ? out + bias.reshape({1, -1}) : out.contiguous();
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> BilinearGrad(
+    const Tensor& x, const Tensor& y, const Tensor& w, const Tensor& bias,
+    const Tensor& dout, GradNeeds needs) {
+  Tensor d = dout.t().unsqueeze(2);  // [k, n, 1]
+  Tensor dx, dy, dw, db;
+  if (needs[0]) dx = at::sum(at::matmul(d * y, w.transpose(1, 2)), {0});
+  if (needs[1]) dy = at::sum(d * at::matmul(x, w), {0});
+  if (needs[2]) dw = at::matmul(x.t(), d * y);
+  if (needs[3] && bias.defined()) {
+    db = at::sum(dout, {0}).reshape(bias.sizes());
+  }
+  return {dx, dy, dw, db};
+}
+
 }  // namespace
 
 void AddMatmulKernels(KernelTable& kernels) {
   kernels.Add<Fc, FcGrad>("fc");
   kernels.Add<Matmul, MatmulGrad>("matmul_v2");
+  kernels.Add<ScaledMatmul, ScaledMatmulGrad>("matmul");
+  kernels.Add<Mul, MulGrad>("mul");
+  kernels.Add<Bilinear, BilinearGrad>("bilinear_tensor_product");
 }
 
 }  // namespace fleet::ops

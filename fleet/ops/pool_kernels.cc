@@ -50,7 +50,7 @@ struct Plan {
 };
 
 Plan MakePlan(const Tensor& input, at::IntArrayRef ksize,
-              at::IntArrayRef strides, at::IntArrayRef paddings,
+              at::IntArrayRef strides, at::IntArrayRef paddings, bool ceil_mode,
               const std::string& algorithm, const std::string& data_format) {
   TORCH_CHECK(input.dim() >= 3, "too few dimensions");
   Plan plan;
@@ -60,6 +60,19 @@ Plan MakePlan(const Tensor& input, at::IntArrayRef ksize,
   if (input.dim() == 3) {
     plan.x = plan.x.unsqueeze(2);
     windows.insert(windows.begin(), program::Window{});
+  }
+  // ATen asks whether a window begins inside of what it is given. Where the
+  // padding is done before, that would count the padding too: it is made just
+  // as long as the windows that count.
+  if (ceil_mode && !Lists(windows).before.empty()) {
+    for (size_t i = 0; i < windows.size(); ++i) {
+      program::Window& w = windows[i];
+      const int64_t size = plan.x.size(static_cast<int64_t>(i) + 2);
+      auto count = program::WindowCount(size, w, true);
+      TORCH_CHECK(count.ok(), count.status().message());
+      w.end = std::max<int64_t>(
+          (*count - 1) * w.stride + w.kernel - size - w.begin, 0);
+    }
   }
   plan.window = Lists(windows);
   WindowLists& w = plan.window;
@@ -170,7 +183,8 @@ std::tuple<Tensor, Tensor> MaxPool(const Tensor& input, at::IntArrayRef ksize,
                                    at::IntArrayRef paddings, bool ceil_mode,
                                    const std::string& algorithm,
                                    const std::string& data_format) {
-  Plan plan = MakePlan(input, ksize, strides, paddings, algorithm, data_format);
+  Plan plan = MakePlan(input, ksize, strides, paddings, ceil_mode, algorithm,
+                       data_format);
   const WindowLists& w = plan.window;
   if (!plan.channels_last && FastOnCpu(plan.x) &&
       HalvesAnImage(plan.x, w, ceil_mode)) {
@@ -192,7 +206,8 @@ Tensor MaxPoolGrad(const Tensor& input, const Tensor& mask, const Tensor& dout,
                    at::IntArrayRef paddings, bool ceil_mode,
                    const std::string& algorithm,
                    const std::string& data_format) {
-  Plan plan = MakePlan(input, ksize, strides, paddings, algorithm, data_format);
+  Plan plan = MakePlan(input, ksize, strides, paddings, ceil_mode, algorithm,
+                       data_format);
   const WindowLists& w = plan.window;
   if (!plan.channels_last && FastOnCpu(plan.x, dout) &&
       HalvesAnImage(plan.x, w, ceil_mode)) {
@@ -242,7 +257,8 @@ Tensor AvgPool(const Tensor& input, at::IntArrayRef ksize,
                bool ceil_mode, const std::string& algorithm,
                const std::string& data_format, bool exclusive,
                int64_t divisor) {
-  Plan plan = MakePlan(input, ksize, strides, paddings, algorithm, data_format);
+  Plan plan = MakePlan(input, ksize, strides, paddings, ceil_mode, algorithm,
+                       data_format);
   bool padded = !plan.window.before.empty();
   Tensor x = padded ? at::constant_pad_nd(plan.x, plan.window.before) : plan.x;
   Tensor out =
@@ -258,7 +274,8 @@ Tensor AvgPoolGrad(const Tensor& input, const Tensor& dout,
                    at::IntArrayRef paddings, bool ceil_mode,
                    const std::string& algorithm, const std::string& data_format,
                    bool exclusive, int64_t divisor) {
-  Plan plan = MakePlan(input, ksize, strides, paddings, algorithm, data_format);
+  Plan plan = MakePlan(input, ksize, strides, paddings, ceil_mode, algorithm,
+                       data_format);
   const WindowLists& w = plan.window;
   bool padded = !w.before.empty();
   Tensor dy = AsImage(ChannelsFirst(dout, plan.channels_last));
@@ -358,9 +375,59 @@ Tensor AdaptiveMaxGrad(const Tensor& input, const Tensor& mask,
   return BackToLayout(FromImage(dx, input), last);
 }
 
+// ---- all of them in one op
+
+std::vector<int64_t> AdaptiveSize(const Tensor& x, at::IntArrayRef ksize,
+                                  bool global) {
+  if (!global) return ksize.vec();
+  return std::vector<int64_t>(x.dim() - 2, 1);
+}
+
+std::tuple<Tensor, Tensor> Pool(const Tensor& x, at::IntArrayRef ksize,
+                                at::IntArrayRef strides,
+                                at::IntArrayRef paddings, bool ceil_mode,
+                                const std::string& algorithm,
+                                const std::string& data_format,
+                                const std::string& type, bool global,
+                                bool exclusive, bool adaptive) {
+  const bool max = type == "max";
+  if (global || adaptive) {
+    std::vector<int64_t> size = AdaptiveSize(x, ksize, global);
+    if (max) return AdaptiveMax(x, size, data_format);
+    return {AdaptiveAvg(x, size, data_format), Tensor()};
+  }
+  if (max) {
+    return MaxPool(x, ksize, strides, paddings, ceil_mode, algorithm,
+                   data_format);
+  }
+  return {AvgPool(x, ksize, strides, paddings, ceil_mode, algorithm,
+                  data_format, exclusive, 0),
+          Tensor()};
+}
+
+Tensor PoolGrad(const Tensor& x, const Tensor& mask, const Tensor& dout,
+                at::IntArrayRef ksize, at::IntArrayRef strides,
+                at::IntArrayRef paddings, bool ceil_mode,
+                const std::string& algorithm, const std::string& data_format,
+                const std::string& type, bool global, bool exclusive,
+                bool adaptive) {
+  const bool max = type == "max";
+  if (global || adaptive) {
+    std::vector<int64_t> size = AdaptiveSize(x, ksize, global);
+    return max ? AdaptiveMaxGrad(x, mask, dout, size, data_format)
+               : AdaptiveAvgGrad(x, dout, size, data_format);
+  }
+  return max ? MaxPoolGrad(x, mask, dout, ksize, strides, paddings, ceil_mode,
+                           algorithm, data_format)
+             : AvgPoolGrad(x, dout, ksize, strides, paddings, ceil_mode,
+                           algorithm, data_format, exclusive, 0);
+}
+
 }  // namespace
 
 void AddPoolKernels(KernelTable& k) {
+  k.Add<Pool, PoolGrad>("pool2d");
+  k.Add<Pool, PoolGrad>("pool3d");
   k.Add<MaxPool, MaxPoolGrad>("max_pool1d_with_index");
   k.Add<MaxPool, MaxPoolGrad>("max_pool2d_with_index");
   k.Add<MaxPool, MaxPoolGrad>("max_pool3d_with_index");

@@ -68,6 +68,20 @@ Tensor Uniform(const Tensor& shape_tensor, IntArrayRef shape, double min,
   return out.uniform_(min, max, GeneratorFor(seed, context.device));
 }
 
+Tensor UniformLikeBatch(const Tensor& input, IntArrayRef shape, int64_t from,
+                        int64_t to, DType dtype, double min, double max,
+                        int64_t seed, const Context& context) {
+  return Uniform({}, ShapeLikeBatch(input, shape, from, to), min, max, seed,
+                 dtype, context);
+}
+
+Tensor GaussianLikeBatch(const Tensor& input, IntArrayRef shape, int64_t from,
+                         int64_t to, DType dtype, double mean, double std,
+                         int64_t seed, const Context& context) {
+  return Gaussian({}, ShapeLikeBatch(input, shape, from, to), mean, std, seed,
+                  dtype, context);
+}
+
 at::TensorOptions Integers(DType dtype, const Context& context) {
   TORCH_CHECK(dtype != DType::kNone, "dtype is missing");
   return at::TensorOptions(ToScalarType(dtype)).device(context.device);
@@ -108,6 +122,8 @@ void AddRandomKernels(KernelTable& k) {
   k.Add<Gaussian>("gaussian_random");
   k.Add<TruncatedGaussian>("truncated_gaussian_random");
   k.Add<Uniform>("uniform_random");
+  k.Add<UniformLikeBatch>("uniform_random_batch_size_like");
+  k.Add<GaussianLikeBatch>("gaussian_random_batch_size_like");
   k.Add<Randint>("randint");
   k.Add<Randperm>("randperm");
   k.Add<Bernoulli>("bernoulli");

@@ -174,11 +174,40 @@ Tensor Any(const Tensor& x, at::IntArrayRef dim, bool keep, bool all) {
   return AtLeast1D(at::any(x, ReducedAxes(x, dim, all), keep).to(at::kBool));
 }
 
+// ---- all of X to one number
+
+Tensor SquaredNorm(const Tensor& x) { return at::sum(x * x).reshape({1}); }
+Tensor SquaredNormGrad(const Tensor& x, const Tensor& dout) {
+  return 2 * x * dout;
+}
+
+// X times min(1, max_norm / |X|).
+Tensor ClipByNorm(const Tensor& x, double max_norm) {
+  TORCH_CHECK(max_norm > 0, "max_norm is ", max_norm);
+  Tensor norm = at::sum(x * x).sqrt();
+  return x * (max_norm / norm.clamp_min(max_norm));
+}
+Tensor ClipByNormGrad(const Tensor& x, const Tensor& dout, double max_norm) {
+  Tensor norm = at::sum(x * x).sqrt();
+  Tensor scale = max_norm / norm.clamp_min(max_norm);
+  // d(max_norm / |x|) = -max_norm x / |x|^3, only where the norm counts.
+  Tensor along =
+      at::sum(x * dout) / (norm * norm).clamp_min(max_norm * max_norm);
+  Tensor clipped = (norm > max_norm).to(x.scalar_type());
+  return scale * (dout - x * (along * clipped));
+}
+
 }  // namespace
 
 void AddReduceKernels(KernelTable& k) {
   k.Add<Sum, SumGrad>("reduce_sum");
   k.Add<Mean, MeanGrad>("reduce_mean");
+  k.Add<[](const Tensor& x) { return Mean(x, {}, false, true); },
+        [](const Tensor& x, const Tensor& dout) {
+          return MeanGrad(x, dout, {}, false, true);
+        }>("mean");
+  k.Add<SquaredNorm, SquaredNormGrad>("squared_l2_norm");
+  k.Add<ClipByNorm, ClipByNormGrad>("clip_by_norm");
   k.Add<Max, ExtremeReduceGrad<false>>("reduce_max");
   k.Add<Min, ExtremeReduceGrad<false>>("reduce_min");
   k.Add<Max, ExtremeReduceGrad<true>>("reduce_amax");

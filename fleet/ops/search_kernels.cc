@@ -41,6 +41,14 @@ Tensor TopkGrad(const Tensor& x, const Tensor& indices, const Tensor& dout,
   return at::scatter(at::zeros(x.sizes(), dout.options()), axis, indices, dout);
 }
 
+TensorPair OldTopk(const Tensor& x, const Tensor& k_tensor, int64_t k) {
+  return Topk(x, k_tensor, k, -1, true, true);
+}
+Tensor OldTopkGrad(const Tensor& x, const Tensor& indices, const Tensor& dout,
+                   int64_t k) {
+  return TopkGrad(x, indices, dout, k, -1, true, true);
+}
+
 TensorPair Argsort(const Tensor& x, int64_t axis, bool descending) {
   return at::sort(x, /*stable=*/true, axis, descending);
 }
@@ -123,6 +131,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> Unique(const Tensor& x, DType dtype,
 
 void AddSearchKernels(KernelTable& k) {
   k.Add<Topk, TopkGrad>("top_k_v2");
+  k.Add<OldTopk, OldTopkGrad>("top_k");
   k.Add<Argsort, ArgsortGrad>("argsort");
   k.Add<ArgExtreme<true>>("arg_max");
   k.Add<ArgExtreme<false>>("arg_min");

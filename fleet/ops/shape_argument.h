@@ -23,6 +23,18 @@ inline std::vector<int64_t> IntsOf(const at::Tensor& given,
   return std::vector<int64_t>(data, data + host.numel());
 }
 
+// `shape` with dimension `from` of `input` at place `to`: the batch size, which
+// is not known before a program runs.
+inline std::vector<int64_t> ShapeLikeBatch(const at::Tensor& input,
+                                           at::IntArrayRef shape, int64_t from,
+                                           int64_t to) {
+  std::vector<int64_t> dims = shape.vec();
+  const auto rank = static_cast<int64_t>(dims.size());
+  TORCH_CHECK(to >= -rank && to < rank, "shape has no dimension ", to);
+  dims[to < 0 ? to + rank : to] = input.size(from);
+  return dims;
+}
+
 // An index as ATen takes it: int64, one dimension.
 inline at::Tensor FlatIndex(const at::Tensor& index) {
   TORCH_CHECK(

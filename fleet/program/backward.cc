@@ -2,28 +2,62 @@
 #include "fleet/program/backward.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
+
+#include "fleet/program/control.h"
 
 namespace fleet::program {
 namespace {
 
+using Gradients = std::map<std::string, std::string>;  // by variable
+
+Operation Fill(const std::string& like, const std::string& out, double value) {
+  return {.type = "fill_any_like",
+          .inputs = {{"X", {like}}},
+          .outputs = {{"Out", {out}}},
+          .attrs = {{"value", {AttrKind::kFloat, value}},
+                    {"dtype", {AttrKind::kInt, int64_t{-1}}}}};
+}
+
+Operation Assign(const std::string& from, const std::string& to) {
+  return {
+      .type = "assign", .inputs = {{"X", {from}}}, .outputs = {{"Out", {to}}}};
+}
+
+std::string Where(const Operation& op) {
+  return op.made_at.empty() ? op.type : op.made_at + ": " + op.type;
+}
+
+// Differentiates the operations of one block. Their gradients go to the end of
+// the same block or, for the body of control flow, into another block, which
+// then is the body of the gradient.
 class Backward {
  public:
-  Backward(const OpRegistry& registry, Program& program,
-           const std::set<std::string>& no_grad)
-      : registry_(registry), block_(program.block(0)), no_grad_(no_grad) {}
+  // Whether a gradient by a variable is asked for that no operation of the
+  // block made.
+  using WantsOuter = std::function<bool(const std::string&)>;
 
-  Result<std::map<std::string, std::string>> Run(
-      const std::vector<BackwardTarget>& targets) {
-    num_forward_ = block_.num_ops();
+  Backward(const OpRegistry& registry, Program& program, Block& from, Block& to,
+           const std::set<std::string>& no_grad, WantsOuter wants_outer)
+      : registry_(registry),
+        program_(program),
+        from_(from),
+        to_(to),
+        no_grad_(no_grad),
+        wants_outer_(std::move(wants_outer)) {}
+
+  // The operations from number `begin` on. `starts` holds gradients that are
+  // there already; an empty one stands for ones.
+  Result<Gradients> Run(size_t begin,
+                        const std::vector<BackwardTarget>& starts) {
+    begin_ = begin;
+    end_ = from_.num_ops();
+    appended_ = &from_ == &to_ ? end_ : 0;
     FindDifferentiable();
-    for (const BackwardTarget& target : targets) {
-      RETURN_IF_ERROR(Begin(target));
-    }
-    FindUses(targets);
-    for (size_t i = num_forward_; i-- > 0;) {
-      RETURN_IF_ERROR(Visit(i));
-    }
+    for (const BackwardTarget& start : starts) RETURN_IF_ERROR(Begin(start));
+    FindUses(starts);
+    for (size_t i = end_; i-- > begin_;) RETURN_IF_ERROR(Visit(i));
     // What no operation made: parameters and data.
     std::vector<std::string> left;
     for (const auto& [name, parts] : parts_) left.push_back(name);
@@ -31,62 +65,78 @@ class Backward {
     return std::move(gradients_);
   }
 
+  // The variables that operations made, and of which a gradient may be asked.
+  std::set<std::string> FindDepending(size_t begin) {
+    begin_ = begin;
+    end_ = from_.num_ops();
+    FindDifferentiable();
+    std::set<std::string> names;
+    for (const auto& [name, versions] : depends_) {
+      if (versions.back()) names.insert(name);
+    }
+    return names;
+  }
+
  private:
   bool Stops(const std::string& name) const {
-    const Variable* variable = block_.Find(name);
+    const Variable* variable = from_.Find(name);
     return variable == nullptr || variable->stop_gradient ||
            no_grad_.contains(name) || !IsFloating(variable->type.dtype);
+  }
+
+  bool WantedFromOutside(const std::string& name) const {
+    return !Stops(name) && wants_outer_(name);
   }
 
   // The variables by which a gradient can be asked for: those that do not stop
   // it, and what operations make of them.
   void FindDifferentiable() {
-    for (size_t i = 0; i < num_forward_; ++i) {
-      const Operation& op = block_.op(i);
+    made_.clear();
+    depends_.clear();
+    for (size_t i = begin_; i < end_; ++i) {
+      const Operation& op = from_.op(i);
       const OpDef* def = registry_.Find(op.type);
       bool any = false;
       for (const Slot& slot : op.inputs) {
-        for (const std::string& name : slot.arguments) {
-          if (IsMade(name) ? depends_.contains(name) : !Stops(name)) any = true;
-        }
+        for (const std::string& name : slot.arguments) any |= Wanted(name);
       }
+      const std::set<std::string> looped =
+          op.type == "while" ? DependingOnLoop(op) : std::set<std::string>();
       for (const Slot& slot : op.outputs) {
         const int number = def == nullptr ? -1 : def->OutputSlot(slot.name);
         const bool constant = number >= 0 && def->outputs[number].constant;
         for (const std::string& name : slot.arguments) {
-          made_.insert(name);
-          if (any && !constant && !Stops(name)) depends_.insert(name);
+          ++made_[name];
+          const bool reached = op.type == "while" ? looped.contains(name) : any;
+          depends_[name].push_back(reached && !constant && !Stops(name));
         }
       }
     }
   }
 
-  bool IsMade(const std::string& name) const { return made_.contains(name); }
+  bool IsMade(const std::string& name) const {
+    auto found = made_.find(name);
+    return found != made_.end() && found->second > 0;
+  }
 
+  // Of the value that the variable has at this point of the walk.
   bool Wanted(const std::string& name) const {
-    return IsMade(name) ? depends_.contains(name) : !Stops(name);
+    if (!IsMade(name)) return WantedFromOutside(name);
+    return depends_.at(name)[made_.at(name) - 1];
   }
 
   Status Begin(const BackwardTarget& target) {
-    const Variable* variable = block_.Find(target.variable);
-    if (variable == nullptr) {
+    if (from_.Find(target.variable) == nullptr) {
       return NotFound("backward: there is no variable ", target.variable);
     }
     if (!target.gradient.empty()) {
-      if (block_.Find(target.gradient) == nullptr) {
+      if (to_.Find(target.gradient) == nullptr) {
         return NotFound("backward: there is no variable ", target.gradient);
       }
       parts_[target.variable].push_back(target.gradient);
       return OkStatus();
     }
-    const std::string gradient = NewPart(target.variable);
-    Operation ones{.type = "fill_any_like",
-                   .inputs = {{"X", {target.variable}}},
-                   .outputs = {{"Out", {gradient}}},
-                   .attrs = {{"value", {AttrKind::kFloat, 1.0}},
-                             {"dtype", {AttrKind::kInt, int64_t{-1}}}}};
-    SetRole(ones, OpRole::kBackward);
-    Append(std::move(ones));
+    Append(Fill(target.variable, NewPart(target.variable), 1.0));
     return OkStatus();
   }
 
@@ -94,14 +144,15 @@ class Backward {
   void FindUses(const std::vector<BackwardTarget>& targets) {
     std::set<std::string> needed;
     for (const BackwardTarget& target : targets) needed.insert(target.variable);
-    on_path_.assign(num_forward_, false);
-    for (size_t i = num_forward_; i-- > 0;) {
-      const Operation& op = block_.op(i);
+    on_path_.assign(end_, false);
+    for (size_t i = end_; i-- > begin_;) {
+      const Operation& op = from_.op(i);
       for (const Slot& slot : op.outputs) {
         for (const std::string& name : slot.arguments) {
-          if (needed.contains(name) && depends_.contains(name)) {
-            on_path_[i] = true;
-          }
+          const std::vector<bool>& versions = depends_.at(name);
+          const bool any = std::find(versions.begin(), versions.end(), true) !=
+                           versions.end();
+          if (needed.contains(name) && any) on_path_[i] = true;
         }
       }
       if (!on_path_[i]) continue;
@@ -113,8 +164,7 @@ class Backward {
 
   // The gradient operation of operation `i`, if it is on the way.
   Status Visit(size_t i) {
-    if (!on_path_[i]) return OkStatus();
-    const Operation op = block_.op(i);  // appending moves the block's list
+    Operation& op = from_.op(i);
     bool any = false;
     for (const Slot& slot : op.outputs) {
       for (const std::string& name : slot.arguments) {
@@ -122,41 +172,59 @@ class Backward {
         any |= gradients_.contains(name);
       }
     }
-    if (!any) return OkStatus();
-    const OpDef* def = registry_.Find(op.type);
-    if (def == nullptr || !def->grad.exists()) {
-      return Unimplemented(op.made_at, op.made_at.empty() ? "" : ": ", op.type,
-                           " has no gradient, but ", op.outputs[0].arguments[0],
-                           " needs one; set stop_gradient on its inputs if "
-                           "none should flow through it");
+    if (!any || !on_path_[i]) {
+      TakeGradients(op);
+      return OkStatus();
     }
+    if (op.type == "conditional_block") return VisitConditional(op);
+    if (op.type == "while") return VisitLoop(i);
+    if (op.type == "select_input") return VisitSelect(op);
+    const OpDef* def = registry_.Find(op.type);
+    if (def == nullptr || !def->grad.exists()) return NoGradient(op);
     Operation grad{
         .type = op.type + "_grad", .attrs = op.attrs, .made_at = op.made_at};
-    SetRole(grad, OpRole::kBackward);
-    for (const GradSource& use : def->grad.uses) {
-      AddUse(op, *def, use, grad);
-    }
+    for (const GradSource& use : def->grad.uses) AddUse(op, *def, use, grad);
+    TakeGradients(op);
     bool gives = false;
     for (int slot : def->grad.gives) {
       const std::string& name = def->inputs[slot].name;
       Slot out{name + std::string(kGradSuffix), {}};
       for (const std::string& argument : op.input(name)) {
         const bool wanted = Wanted(argument);
-        out.arguments.push_back(wanted ? NewPart(argument) : "@EMPTY@");
+        out.arguments.push_back(wanted ? NewPart(argument)
+                                       : std::string(kEmptyName));
         gives |= wanted;
       }
       if (!out.arguments.empty()) grad.outputs.push_back(std::move(out));
     }
-    // An output that an operation wrote in place over its input has had its
-    // gradient; that of the input is another one.
-    for (const Slot& slot : op.outputs) {
-      for (const std::string& name : slot.arguments) {
-        if (!IsAlsoInput(op, name)) continue;
-        gradients_.erase(name);
-      }
-    }
     if (gives) Append(std::move(grad));
     return OkStatus();
+  }
+
+  Status NoGradient(const Operation& op) const {
+    return Unimplemented(Where(op), " has no gradient, but ",
+                         op.outputs[0].arguments[0],
+                         " needs one; set stop_gradient on its inputs if none "
+                         "should flow through it");
+  }
+
+  // The gradients of the outputs of `op`. Where an operation before it wrote
+  // the same variable, or it works in place, further gradients by this name are
+  // those of the older value.
+  Gradients TakeGradients(const Operation& op) {
+    Gradients taken;
+    for (const Slot& slot : op.outputs) {
+      for (const std::string& name : slot.arguments) {
+        auto found = gradients_.find(name);
+        if (found == gradients_.end()) continue;
+        taken.emplace(*found);
+        if (IsAlsoInput(op, name) || made_[name] > 1) gradients_.erase(found);
+      }
+    }
+    for (const Slot& slot : op.outputs) {
+      for (const std::string& name : slot.arguments) --made_[name];
+    }
+    return taken;
   }
 
   static bool IsAlsoInput(const Operation& op, const std::string& name) {
@@ -167,7 +235,7 @@ class Backward {
         });
   }
 
-  void AddUse(const Operation& op, const OpDef& def, const GradSource& use,
+  void AddUse(Operation& op, const OpDef& def, const GradSource& use,
               Operation& grad) {
     if (use.kind == GradSource::kInput) {
       const std::string& name = def.inputs[use.slot].name;
@@ -177,6 +245,9 @@ class Backward {
     }
     const std::string& name = def.outputs[use.slot].name;
     if (use.kind == GradSource::kOutput) {
+      if (op.output(name).empty() && !def.outputs[use.slot].variadic) {
+        AddOutput(op, name);
+      }
       grad.inputs.push_back({name, op.output(name)});
       return;
     }
@@ -187,44 +258,334 @@ class Backward {
     grad.inputs.push_back(std::move(slot));
   }
 
+  // An output that only the gradient needs, and that whoever made the
+  // operation left out.
+  void AddOutput(Operation& op, const std::string& slot) {
+    const std::string name =
+        Unused(op.outputs[0].arguments[0] + "@" + slot, from_);
+    std::erase_if(op.outputs, [&](const Slot& s) { return s.name == slot; });
+    op.outputs.push_back({slot, {name}});
+    from_.AddVariable({.name = name, .stop_gradient = true});
+    // It was possible before, so it is now; its types are of no consequence.
+    static_cast<void>(from_.InferTypes(registry_, op));
+  }
+
   // An output that the targets do not depend on has a gradient of zeros.
   std::string GradientOrZeros(const std::string& name) {
     auto found = gradients_.find(name);
     if (found != gradients_.end()) return found->second;
-    const std::string zeros = Unused(GradName(name));
+    const std::string zeros = Unused(PlainName(name), to_);
     AddGradient(name, zeros);
-    Operation fill{.type = "fill_any_like",
-                   .inputs = {{"X", {name}}},
-                   .outputs = {{"Out", {zeros}}},
-                   .attrs = {{"value", {AttrKind::kFloat, 0.0}},
-                             {"dtype", {AttrKind::kInt, int64_t{-1}}}}};
-    SetRole(fill, OpRole::kBackward);
-    Append(std::move(fill));
+    Append(Fill(name, zeros, 0.0));
     return zeros;
+  }
+
+  // ---- control flow
+
+  // Only the chosen one of X gets a gradient; the others get no value.
+  Status VisitSelect(const Operation& op) {
+    const Gradients taken = TakeGradients(op);
+    Operation grad{
+        .type = "select_output",
+        .inputs = {{"X", {taken.begin()->second}}, {"Mask", op.input("Mask")}},
+        .made_at = op.made_at};
+    Slot out{"Out", {}};
+    for (const std::string& name : op.input("X")) {
+      out.arguments.push_back(Wanted(name) ? NewPart(name)
+                                           : std::string(kEmptyName));
+    }
+    grad.outputs.push_back(std::move(out));
+    Append(std::move(grad));
+    return OkStatus();
+  }
+
+  int BodyOf(const Operation& op) const {
+    const AttrValue* body = op.attr(kSubBlock);
+    FLEET_CHECK(body != nullptr, op.type, " without sub_block");
+    return static_cast<int>(std::get<int64_t>(body->value));
+  }
+
+  static Operation WithBody(const std::string& type, const Operation& forward,
+                            const Block& body) {
+    return {.type = type,
+            .attrs = {{std::string(kSubBlock),
+                       {AttrKind::kBlock, int64_t{body.index()}}}},
+            .made_at = forward.made_at};
+  }
+
+  // The gradient of a branch is a branch under the same condition. What it
+  // needs of the forward body's own variables becomes variables of this block.
+  Status VisitConditional(Operation& op) {
+    const int index = BodyOf(op);
+    ASSIGN_OR_RETURN(std::set<std::string> carried,
+                     SplitCarried(program_, index));
+    Block& body = program_.block(index);
+    Block& grad_body = program_.AddBlock(to_.index());
+    grad_body.set_forward_block(index);
+    const Gradients taken = TakeGradients(op);
+    std::vector<BackwardTarget> starts;
+    for (const auto& [name, gradient] : taken) {
+      starts.push_back({name, gradient});
+    }
+    Backward inner(registry_, program_, body, grad_body, no_grad_,
+                   [&](const std::string& name) { return Wanted(name); });
+    ASSIGN_OR_RETURN(Gradients gradients, inner.Run(carried.size(), starts));
+    for (const auto& [name, gradient] : taken) {
+      // Not run, the branch leaves what was there.
+      if (carried.contains(name) && Wanted(name)) {
+        auto found = gradients.find(name + "@IN");
+        const std::string part = NewPart(name);
+        Append(Assign(gradient, part));
+        AppendTo(grad_body, found == gradients.end()
+                                ? Fill(gradient, part, 0.0)
+                                : Assign(found->second, part));
+      }
+    }
+    const Uses uses = UsesOf(program_, index);
+    for (const auto& [name, gradient] : gradients) {
+      if (body.FindHere(name) != nullptr || uses.writes.contains(name)) {
+        continue;
+      }
+      const std::string part = NewPart(name);
+      Append(Fill(name, part, 0.0));
+      AppendTo(grad_body, Assign(gradient, part));
+    }
+    Hoist(body, grad_body);
+    FillBodySlots(program_, op);
+    Operation grad = WithBody("conditional_block", op, grad_body);
+    grad.attrs["is_scalar_condition"] = {AttrKind::kBool, true};
+    grad.inputs.push_back({"Cond", op.input("Cond")});
+    FillBodySlots(program_, grad);
+    Append(std::move(grad));
+    return OkStatus();
+  }
+
+  // Variables of `body` that `grad_body` reads move to the block around it.
+  void Hoist(Block& body, const Block& grad_body) {
+    for (const std::string& name : UsesOf(program_, grad_body.index()).reads) {
+      const Variable* variable = body.FindHere(name);
+      if (variable == nullptr) continue;
+      Variable moved = *variable;
+      body.RemoveVariable(name);
+      from_.AddVariable(std::move(moved));
+    }
+  }
+
+  // Which outputs of a loop a gradient may be asked of: a value that is
+  // constant at first may depend on others after the first turn.
+  std::set<std::string> DependingOnLoop(const Operation& op) {
+    Block& body = program_.block(BodyOf(op));
+    std::set<std::string> wanted;
+    for (const std::string& name : op.input("X")) {
+      if (Wanted(name)) wanted.insert(name);
+    }
+    for (;;) {
+      Backward inner(
+          registry_, program_, body, body, no_grad_,
+          [&](const std::string& name) { return wanted.contains(name); });
+      const size_t before = wanted.size();
+      for (const std::string& name : inner.FindDepending(0)) {
+        if (body.FindHere(name) == nullptr) wanted.insert(name);
+      }
+      if (wanted.size() == before) return wanted;
+    }
+  }
+
+  // The gradient of a loop is a loop that goes back through its turns. The
+  // forward body writes what that needs into arrays, one place for each turn.
+  Status VisitLoop(size_t position) {
+    const int index = BodyOf(from_.op(position));
+    const std::set<std::string> wanted = DependingOnLoop(from_.op(position));
+    ASSIGN_OR_RETURN(std::set<std::string> carried,
+                     SplitCarried(program_, index));
+    Block& body = program_.block(index);
+    Block& grad_body = program_.AddBlock(to_.index());
+    grad_body.set_forward_block(index);
+    const Operation op = from_.op(position);
+    const Gradients taken = TakeGradients(op);
+
+    // What the loop goes back with: gradients of all that it carries.
+    std::vector<BackwardTarget> starts;
+    Gradients state;
+    for (const std::string& name : op.output("Out")) {
+      if (!wanted.contains(name)) continue;
+      const std::string gradient = Unused(GradName(name) + "@LOOP", to_);
+      AddGradient(name, gradient);
+      auto found = taken.find(name);
+      Append(found == taken.end() ? Fill(name, gradient, 0.0)
+                                  : Assign(found->second, gradient));
+      state[name] = gradient;
+      starts.push_back({name, gradient});
+    }
+    Backward inner(
+        registry_, program_, body, grad_body, no_grad_,
+        [&](const std::string& name) {
+          return name.ends_with("@IN") && body.FindHere(name) != nullptr
+                     ? wanted.contains(name.substr(0, name.size() - 3))
+                     : Wanted(name);
+        });
+    ASSIGN_OR_RETURN(Gradients gradients, inner.Run(carried.size(), starts));
+
+    EndTurn(gradients, state, body, grad_body);
+    return JoinLoops(position, body, grad_body);
+  }
+
+  // Hands the gradients of one turn to the turn before it, and adds up those of
+  // what does not change from turn to turn.
+  void EndTurn(const Gradients& gradients, const Gradients& state,
+               const Block& body, Block& grad_body) {
+    for (const auto& [name, gradient] : state) {
+      auto found = gradients.find(name + "@IN");
+      AppendTo(grad_body, found == gradients.end()
+                              ? Fill(gradient, gradient, 0.0)
+                              : Assign(found->second, gradient));
+    }
+    const Uses uses = UsesOf(program_, body.index());
+    for (const auto& [name, gradient] : gradients) {
+      if (body.FindHere(name) != nullptr || uses.writes.contains(name)) {
+        continue;
+      }
+      const std::string total = NewPart(name);
+      Append(Fill(name, total, 0.0));
+      AppendTo(grad_body, {.type = "sum",
+                           .inputs = {{"X", {total, gradient}}},
+                           .outputs = {{"Out", {total}}}});
+    }
+    // The gradient of the value at the beginning.
+    for (const auto& [name, gradient] : state) {
+      if (!Wanted(name)) continue;
+      parts_[name].push_back(gradient);
+    }
+  }
+
+  Variable& AddCounter(Block& block, const std::string& name) {
+    return block.AddVariable(
+        {.name = name, .type = {DType::kInt64, {1}}, .stop_gradient = true});
+  }
+
+  static Operation Constant(const std::string& out) {
+    return {.type = "fill_constant",
+            .outputs = {{"Out", {out}}},
+            .attrs = {{"shape", {AttrKind::kLongs, std::vector<int64_t>{1}}},
+                      {"dtype",
+                       {AttrKind::kInt, static_cast<int64_t>(DType::kInt64)}},
+                      {"value", {AttrKind::kFloat, 0.0}}}};
+  }
+
+  static Operation Count(const std::string& counter, double step) {
+    return {.type = "increment",
+            .inputs = {{"X", {counter}}},
+            .outputs = {{"Out", {counter}}},
+            .attrs = {{"step", {AttrKind::kFloat, step}}}};
+  }
+
+  Status JoinLoops(size_t position, Block& body, Block& grad_body) {
+    const std::string turn =
+        Unused("loop" + std::to_string(body.index()) + "@TURN", from_);
+    AddCounter(from_, turn);
+
+    // What the gradient reads of a turn: saved in its body, restored here.
+    std::vector<std::string> saved;
+    const Uses uses = UsesOf(program_, body.index());
+    for (const std::string& name : UsesOf(program_, grad_body.index()).reads) {
+      const Variable* local = body.FindHere(name);
+      if (local == nullptr && !uses.writes.contains(name)) continue;
+      if (local != nullptr && local->kind == VariableKind::kTensorArray) {
+        return Unimplemented(Where(from_.op(position)),
+                             ": a loop inside a loop has no gradient");
+      }
+      saved.push_back(name);
+    }
+    size_t front = 0;
+    auto prepend = [&](Operation op) {
+      SetRole(op, OpRole::kBackward);
+      grad_body.Insert(front++, std::move(op));
+    };
+    prepend(Count(turn, -1.0));
+    for (const std::string& name : saved) {
+      const std::string array = Unused(name + "@TURNS", from_);
+      const std::string restored = Unused(name + "@TURN", grad_body);
+      Variable kept = *body.Find(name);
+      kept.persistable = false;
+      kept.is_parameter = false;
+      kept.name = restored;
+      grad_body.AddVariable(kept);
+      kept.name = array;
+      kept.kind = VariableKind::kTensorArray;
+      kept.stop_gradient = true;
+      from_.AddVariable(kept);
+      RenameIn(program_, grad_body, front, grad_body.num_ops(), name, restored);
+      prepend({.type = "read_from_array",
+               .inputs = {{"X", {array}}, {"I", {turn}}},
+               .outputs = {{"Out", {restored}}}});
+      AppendTo(body, {.type = "write_to_array",
+                      .inputs = {{"X", {name}}, {"I", {turn}}},
+                      .outputs = {{"Out", {array}}}});
+    }
+    AppendTo(body, Count(turn, 1.0));
+
+    const std::string zero = Unused(turn + "@ZERO", to_);
+    const std::string more = Unused(turn + "@MORE", to_);
+    AddCounter(to_, zero);
+    AddCounter(to_, more).type.dtype = DType::kBool;
+    const Operation compare{.type = "greater_than",
+                            .inputs = {{"X", {turn}}, {"Y", {zero}}},
+                            .outputs = {{"Out", {more}}}};
+    AppendTo(grad_body, compare);
+    Append(Constant(zero));
+    Append(compare);
+    Operation grad = WithBody("while", from_.op(position), grad_body);
+    grad.inputs.push_back({"Condition", {more}});
+    FillBodySlots(program_, grad);
+    Append(std::move(grad));
+
+    // The count begins before the forward loop.
+    Operation start = Constant(turn);
+    SetRole(start, OpRole::kBackward);
+    from_.Insert(position, std::move(start));
+    ++end_;
+    if (&from_ == &to_) ++appended_;
+    on_path_.insert(on_path_.begin() + static_cast<ptrdiff_t>(position), false);
+    FillBodySlots(program_, from_.op(position + 1));
+    return OkStatus();
+  }
+
+  // ---- names
+
+  // The name that people ask for. In a body it is another one: the block around
+  // it may still give the plain one to its own.
+  std::string PlainName(const std::string& name) const {
+    std::string plain = GradName(name);
+    if (&from_ != &to_) plain += "@block" + std::to_string(to_.index());
+    return plain;
   }
 
   // A new variable for one more part of the gradient of `name`.
   std::string NewPart(const std::string& name) {
     std::vector<std::string>& parts = parts_[name];
-    std::string part = GradName(name);
-    if (!parts.empty() || block_.FindHere(part) != nullptr) {
-      part = Unused(part + "@RENAME@block0@" + std::to_string(parts.size()));
+    std::string part = PlainName(name);
+    if (!parts.empty() || to_.Find(part) != nullptr) {
+      part = Unused(part + "@RENAME@block" + std::to_string(to_.index()) + "@" +
+                        std::to_string(parts.size()),
+                    to_);
     }
     parts.push_back(part);
+    own_.insert(part);
     AddGradient(name, part);
     return part;
   }
 
-  std::string Unused(std::string name) const {
-    while (block_.FindHere(name) != nullptr) name += "@AGAIN";
+  static std::string Unused(std::string name, const Block& block) {
+    while (block.Find(name) != nullptr) name += "@AGAIN";
     return name;
   }
 
   void AddGradient(const std::string& name, const std::string& gradient) {
-    const Variable* variable = block_.Find(name);
-    block_.AddVariable({.name = gradient,
-                        .type = variable->type,
-                        .lod_level = variable->lod_level});
+    const Variable* variable = from_.Find(name);
+    to_.AddVariable({.name = gradient,
+                     .type = variable->type,
+                     .lod_level = variable->lod_level,
+                     .lod = variable->lod});
   }
 
   // The parts of the gradient of `name` are all there: adds them up.
@@ -238,40 +599,47 @@ class Backward {
       return;
     }
     // The sum gets the plain name, which people ask for.
-    const std::string sum = parts[0];
-    parts[0] = Unused(sum + "@RENAME@block0@0");
-    AddGradient(name, parts[0]);
-    Rename(sum, parts[0]);
-    gradients_[name] = sum;
-    Operation add{.type = "sum",
-                  .inputs = {{"X", std::move(parts)}},
-                  .outputs = {{"Out", {sum}}}};
-    SetRole(add, OpRole::kBackward);
-    Append(std::move(add));
-  }
-
-  // In the operations that were appended here.
-  void Rename(const std::string& from, const std::string& to) {
-    for (size_t i = num_forward_; i < block_.num_ops(); ++i) {
-      for (Slots* slots : {&block_.op(i).inputs, &block_.op(i).outputs}) {
-        for (Slot& slot : *slots) {
-          std::replace(slot.arguments.begin(), slot.arguments.end(), from, to);
-        }
-      }
+    std::string sum = PlainName(name);
+    auto plain = std::find(parts.begin(), parts.end(), sum);
+    if (plain != parts.end() && own_.contains(sum)) {
+      *plain = Unused(
+          sum + "@RENAME@block" + std::to_string(to_.index()) + "@0", to_);
+      AddGradient(name, *plain);
+      RenameIn(program_, to_, appended_, to_.num_ops(), sum, *plain);
+    } else {
+      sum = Unused(sum + "@SUM", to_);
+      AddGradient(name, sum);
     }
+    gradients_[name] = sum;
+    Append({.type = "sum",
+            .inputs = {{"X", std::move(parts)}},
+            .outputs = {{"Out", {sum}}}});
   }
 
-  void Append(Operation op) { block_.Append(std::move(op)); }
+  void Append(Operation op) { AppendTo(to_, std::move(op)); }
+
+  void AppendTo(Block& block, Operation op) {
+    SetRole(op, OpRole::kBackward);
+    block.Append(std::move(op));
+  }
 
   const OpRegistry& registry_;
-  Block& block_;
+  Program& program_;
+  Block& from_;
+  Block& to_;
   const std::set<std::string>& no_grad_;
-  size_t num_forward_ = 0;
-  std::set<std::string> made_;
-  std::set<std::string> depends_;
+  const WantsOuter wants_outer_;
+  size_t begin_ = 0;
+  size_t end_ = 0;
+  size_t appended_ = 0;              // the first operation that was added
+  std::map<std::string, int> made_;  // how many operations write it
+  // For each value that a variable gets, in order: whether a gradient can be
+  // asked of it.
+  std::map<std::string, std::vector<bool>> depends_;
   std::vector<bool> on_path_;
   std::map<std::string, std::vector<std::string>> parts_;
-  std::map<std::string, std::string> gradients_;
+  std::set<std::string> own_;  // parts that were made here
+  Gradients gradients_;
 };
 
 }  // namespace
@@ -297,7 +665,10 @@ Result<std::map<std::string, std::string>> AppendBackward(
     const OpRegistry& registry, Program& program,
     const std::vector<BackwardTarget>& targets,
     const std::set<std::string>& no_grad) {
-  return Backward(registry, program, no_grad).Run(targets);
+  Block& main = program.block(0);
+  return Backward(registry, program, main, main, no_grad,
+                  [](const std::string&) { return true; })
+      .Run(0, targets);
 }
 
 }  // namespace fleet::program

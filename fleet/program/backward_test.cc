@@ -126,5 +126,39 @@ TEST_F(BackwardTest, AnOpWithoutGradientIsNamed) {
   EXPECT_THAT(status.message(), HasSubstr("net.py:12: mystery"));
 }
 
+// As in programs that were read from Paddle's files.
+TEST_F(BackwardTest, OutputThatOnlyTheGradientNeedsIsAdded) {
+  AddVariable("image", {-1, 1, 4, 4});
+  block().Append(
+      {.type = "pool2d",
+       .inputs = {{"X", {"image"}}},
+       .outputs = {{"Out", {"pooled"}}},
+       .attrs = {{"ksize", {AttrKind::kInts, std::vector<int64_t>{2}}},
+                 {"pooling_type", {AttrKind::kString, std::string("max")}}}});
+  ASSERT_OK(block().InferTypes(registry_, block().op(0)));
+  Append("mean", {{"X", {"pooled"}}}, {{"Out", {"loss"}}});
+  ASSERT_OK(Run("loss").status());
+  const Operation& pool = block().op(0);
+  ASSERT_EQ(pool.output("Mask").size(), 1);
+  const Operation& grad = block().op(block().num_ops() - 1);
+  EXPECT_EQ(grad.type, "pool2d_grad");
+  EXPECT_EQ(grad.input("Mask"), pool.output("Mask"));
+  EXPECT_EQ(block().Find(pool.output("Mask")[0])->type.dtype, DType::kInt64);
+}
+
+// w = tanh(w) in place of itself, twice.
+TEST_F(BackwardTest, VariableThatIsWrittenAgain) {
+  Append("tanh", {{"X", {"w"}}}, {{"Out", {"h"}}});
+  Append("square", {{"X", {"h"}}}, {{"Out", {"h"}}});
+  Append("mean", {{"X", {"h"}}}, {{"Out", {"loss"}}});
+  ASSERT_OK_AND_ASSIGN(auto gradients, Run("loss"));
+  EXPECT_TRUE(gradients.contains("w"));
+  const Operation& tanh = block().op(block().num_ops() - 1);
+  const Operation& square = block().op(block().num_ops() - 2);
+  EXPECT_EQ(tanh.type, "tanh_grad");
+  EXPECT_EQ(square.type, "square_grad");
+  EXPECT_EQ(tanh.input("Out@GRAD"), square.output("X@GRAD"));
+}
+
 }  // namespace
 }  // namespace fleet::program

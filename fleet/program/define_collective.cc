@@ -50,11 +50,17 @@ Types ScatterShape(const OpTypes& t) {
 void DefineCollectiveOps(OpRegistry& ops) {
   // Begins the sum of a bucket of tensors over all ranks, or the mean with
   // `average`, and returns. Out names the variables of X; nobody touches them
-  // before c_allreduce_wait of the same bucket.
+  // before c_allreduce_wait of the same bucket. With `blocking`, nothing is
+  // left to do meanwhile. `updates` is a text that must be equal on all ranks.
   ops.DefineExternal(
-      "c_allreduce_start(X*; bucket: int, average: bool = false) -> Out!*",
+      "c_allreduce_start(X*; bucket: int, average: bool = false, "
+      "blocking: bool = false, updates: string = '') -> Out!*",
       SameAsList);
   ops.DefineExternal("c_allreduce_wait(X*; bucket: int) -> Out!*", SameAsList);
+
+  // The values of rank `root`, on all ranks; in place.
+  ops.DefineExternal("c_broadcast_state(X*; root: int = 0) -> Out!*",
+                     SameAsList);
 
   const std::string group = "ring_id: int = 0, use_calc_stream: bool = false";
   for (const char* reduction : {"sum", "max", "min", "prod"}) {

@@ -149,6 +149,9 @@ void DefineConvolutions(OpRegistry& ops) {
                    ", output_padding: ints = []) -> Output",
                ConvTransposeShape(rank), grad);
   }
+  ops.Define(
+      "depthwise_conv2d(Input, Filter, Bias?" + window + "'NCHW') -> Output",
+      ConvShape(2), grad);
 }
 
 // ---- pools
@@ -210,12 +213,49 @@ ShapeRule AdaptivePoolShape(size_t rank, bool with_mask) {
   };
 }
 
+// Max and average, sliding, global and adaptive, in one op.
+ShapeRule AnyPoolShape(size_t rank) {
+  return [rank](const OpTypes& t) -> Types {
+    const std::string& type = t.attr<std::string>("pooling_type");
+    if (type != "max" && type != "avg") {
+      return InvalidArgument("pooling_type must be 'max' or 'avg', not '", type,
+                             "'");
+    }
+    const bool global = t.attr<bool>("global_pooling");
+    if (!global && !t.attr<bool>("adaptive")) {
+      return MaxPoolShape(rank)(t);
+    }
+    const std::string& format = t.attr<std::string>("data_format");
+    ASSIGN_OR_RETURN(Grid grid, ReadGrid(t.in("X").dims, rank, format));
+    const auto& size = t.attr<Ints>("ksize");
+    if (!global && size.size() != rank && size.size() != 1) {
+      return InvalidArgument("ksize has ", size.size(), " numbers for ", rank,
+                             " dimensions");
+    }
+    for (size_t i = 0; i < rank; ++i) {
+      grid.spatial[i] = global ? 1 : size[size.size() == 1 ? 0 : i];
+    }
+    const Dims dims = WriteGrid(grid, format);
+    return std::vector<TensorType>{{t.in("X").dtype, dims},
+                                   {DType::kInt64, dims}};
+  };
+}
+
 void DefinePools(OpRegistry& ops) {
   const std::string window =
       "(X; ksize: ints, strides: ints = [], paddings: ints = [0], "
       "ceil_mode: bool = false, padding_algorithm: string = 'EXPLICIT', "
       "data_format: string = ";
   const char* formats[] = {"'NCL'", "'NCHW'", "'NCDHW'"};
+  // Mask: as in max_pool2d_with_index; nothing for averages.
+  for (size_t rank = 2; rank <= 3; ++rank) {
+    ops.Define("pool" + std::to_string(rank) + "d" + window +
+                   formats[rank - 1] +
+                   ", pooling_type: string = 'max', "
+                   "global_pooling: bool = false, exclusive: bool = true, "
+                   "adaptive: bool = false) -> Out, Mask!",
+               AnyPoolShape(rank), "X, Mask, Out' -> X'");
+  }
   for (size_t rank = 1; rank <= 3; ++rank) {
     std::string suffix = std::to_string(rank) + "d";
     std::string format = formats[rank - 1];

@@ -44,6 +44,36 @@ Types LikeX(const OpTypes& t) {
   return One(DTypeOr(t, t.in("X").dtype), t.in("X").dims);
 }
 
+// The attribute `shape`, with a dimension of Input in one place.
+Types BatchSizeLike(const OpTypes& t) {
+  Dims dims = t.attr<Ints>("shape");
+  const Dims& input = t.in("Input").dims;
+  ASSIGN_OR_RETURN(int64_t from, NormalizeAxis(t.attr<int64_t>("input_dim_idx"),
+                                               input.size(), "input_dim_idx"));
+  ASSIGN_OR_RETURN(int64_t to, NormalizeAxis(t.attr<int64_t>("output_dim_idx"),
+                                             dims.size(), "output_dim_idx"));
+  dims[to] = input[from];
+  return One(DTypeOr(t, DType::kFloat32), dims);
+}
+
+Types AssignValueShape(const OpTypes& t) {
+  const Ints& shape = t.attr<Ints>("shape");
+  const DType dtype = DTypeOr(t, DType::kFloat32);
+  int64_t given = 0;
+  for (const char* name : {"bool_values", "int32_values", "int64_values"}) {
+    given += static_cast<int64_t>(t.attr<Ints>(name).size());
+  }
+  for (const char* name : {"fp32_values", "fp64_values", "values"}) {
+    given += static_cast<int64_t>(t.attr<std::vector<double>>(name).size());
+  }
+  if (NumElements(shape) != given) {
+    return InvalidArgument("shape ", ToString(shape), " has ",
+                           NumElements(shape), " elements but ", given,
+                           " are given");
+  }
+  return One(dtype, shape);
+}
+
 Types RangeShape(const OpTypes& t) {
   DType dtype = DTypeOr(t, DType::kInt64);
   if (t.has("StartTensor") || t.has("EndTensor") || t.has("StepTensor"))
@@ -127,6 +157,27 @@ void DefineConstants(OpRegistry& ops) {
       "fill_any_like(X; value: float = 0.0, dtype: dtype = none) -> "
       "Out!",
       LikeX);
+  ops.Define("fill_zeros_like(X) -> Out!", SameAs("X"));
+  const std::string like =
+      "_batch_size_like(Input; shape: ints, input_dim_idx: int = 0, "
+      "output_dim_idx: int = 0, dtype: dtype = none, ";
+  ops.Define("fill_constant" + like +
+                 "value: float = 0.0, str_value: string = '') -> Out!",
+             BatchSizeLike);
+  ops.Define("uniform_random" + like +
+                 "min: float = -1.0, max: float = 1.0, seed: int = 0) -> Out!",
+             BatchSizeLike);
+  ops.Define("gaussian_random" + like +
+                 "mean: float = 0.0, std: float = 1.0, seed: int = 0) -> Out!",
+             BatchSizeLike);
+  // The numbers stand in the list of their type, or, as newer programs do it,
+  // in `values`.
+  ops.Define(
+      "assign_value(; shape: ints, dtype: dtype, bool_values: ints = [], "
+      "fp32_values: floats = [], fp64_values: floats = [], "
+      "int32_values: ints = [], int64_values: ints = [], values: floats = []) "
+      "-> Out!",
+      AssignValueShape);
   ops.Define(
       "empty(ShapeTensor?; shape: ints = [], dtype: dtype = none) -> Out!",
       NewShape);

@@ -117,6 +117,33 @@ Types SoftmaxWithCrossEntropyShape(const OpTypes& t) {
   return std::vector<TensorType>{x, {x.dtype, dims}};
 }
 
+// The old losses: X are probabilities, classes last; a last dimension of one
+// stays.
+Types RowLossShape(const OpTypes& t, bool soft) {
+  const TensorType& x = t.in("X");
+  if (!IsFloating(x.dtype)) {
+    return InvalidArgument("X must be floating point, not ", Name(x.dtype));
+  }
+  if (x.dims.empty()) return InvalidArgument("X has no dimensions");
+  const auto last = static_cast<int64_t>(x.dims.size()) - 1;
+  RETURN_IF_ERROR((soft ? SoftLossDims(x, t.in("Label"), last)
+                        : ClassLossDims(x, t.in("Label"), last))
+                      .status());
+  Dims dims = x.dims;
+  dims.back() = 1;
+  return std::vector<TensorType>{{x.dtype, dims}};
+}
+
+Types OldCrossEntropyShape(const OpTypes& t) {
+  return RowLossShape(t, t.attr<bool>("soft_label"));
+}
+
+Types CrossEntropy2Shape(const OpTypes& t) {
+  ASSIGN_OR_RETURN(std::vector<TensorType> types, RowLossShape(t, false));
+  types.push_back(types[0]);
+  return types;
+}
+
 // Classes lie along axis 1, or along the only axis.
 Types NllLossShape(const OpTypes& t) {
   const TensorType& x = t.in("X");
@@ -184,6 +211,37 @@ Types CtcShape(const OpTypes& t) {
                                  {x.dtype, {x.dims[1], -1, -1}}};
 }
 
+Types NceShape(const OpTypes& t) {
+  const TensorType& x = t.in("Input");
+  const TensorType& label = t.in("Label");
+  const int64_t classes = t.attr<int64_t>("num_total_classes");
+  const int64_t count = t.attr<int64_t>("num_neg_samples");
+  if (x.dims.size() != 2 || t.in("Weight").dims.size() != 2) {
+    return InvalidArgument("Input and Weight must have two dimensions");
+  }
+  if (Differ(t.in("Weight").dims[0], classes) || classes < 1 || count < 1) {
+    return InvalidArgument("Weight ", ToString(t.in("Weight").dims),
+                           " with num_total_classes ", classes,
+                           " and num_neg_samples ", count);
+  }
+  if (!IsInteger(label.dtype)) {
+    return InvalidArgument("label must be an integer type, not ",
+                           Name(label.dtype));
+  }
+  const int64_t sampler = t.attr<int64_t>("sampler");
+  if (sampler < 0 || sampler > 2 ||
+      (sampler == 2 && !t.has("CustomDistProbs"))) {
+    return InvalidArgument(
+        "sampler must be uniform (0), log_uniform (1), or custom_dist (2) "
+        "with a distribution, not ",
+        sampler);
+  }
+  const int64_t own = label.dims.size() > 1 ? label.dims[1] : 1;
+  const Dims all{x.dims[0], own < 0 ? -1 : own + count};
+  return std::vector<TensorType>{
+      {x.dtype, {x.dims[0], 1}}, {x.dtype, all}, {DType::kInt64, all}};
+}
+
 }  // namespace
 
 void DefineLossOps(OpRegistry& ops) {
@@ -201,6 +259,14 @@ void DefineLossOps(OpRegistry& ops) {
       "ignore_index: int = -100, numeric_stable_mode: bool = true, "
       "axis: int = -1) -> Softmax!, Loss",
       SoftmaxWithCrossEntropyShape, "Logits, Label, Softmax, Loss' -> Logits'");
+  // -log of the label's probability, for each row.
+  ops.Define(
+      "cross_entropy(X, Label; soft_label: bool = false, "
+      "ignore_index: int = -100) -> Y",
+      OldCrossEntropyShape, "X, Label, Y' -> X'");
+  // MatchX: that probability.
+  ops.Define("cross_entropy2(X, Label; ignore_index: int = -100) -> Y, MatchX!",
+             CrossEntropy2Shape, "X, Label, MatchX, Y' -> X'");
   ops.Define(
       "nll_loss(X, Label, Weight?; ignore_index: int = -100, "
       "reduction: string = 'mean') -> Out, Total_weight!",
@@ -225,6 +291,17 @@ void DefineLossOps(OpRegistry& ops) {
              "X, Label, Out' -> X', Label'");
   ops.Define("sigmoid_cross_entropy_with_logits(X, Label) -> Out",
              SameShapes("X", "Label"), "X, Label, Out' -> X', Label'");
+
+  // Each row against its own classes and `num_neg_samples` that are drawn.
+  // SampleLogits: what the sigmoid gives for SampleLabels.
+  ops.Define(
+      "nce(Input, Label, Weight, Bias?, SampleWeight?, CustomDistProbs?; "
+      "num_total_classes: int, num_neg_samples: int = 10, sampler: int = 0, "
+      "seed: int = 0, is_sparse: bool = false) -> Cost, SampleLogits!, "
+      "SampleLabels!",
+      NceShape,
+      "Input, Weight, Bias, SampleWeight, CustomDistProbs, SampleLogits, "
+      "SampleLabels, Cost' -> Input', Weight', Bias'");
 
   // Logits [time, batch, classes] are not yet normalised; LogProbs are.
   ops.Define(

@@ -79,6 +79,20 @@ Result<std::vector<TensorType>> MeanShape(const OpTypes& t) {
   return Reduce()(t);
 }
 
+Result<std::vector<TensorType>> FloatingReduce(const OpTypes& t) {
+  ASSIGN_OR_RETURN(std::vector<TensorType> types, Reduce()(t));
+  types[0].dtype = Floating(types[0].dtype);
+  return types;
+}
+
+Result<std::vector<TensorType>> AllToOne(const OpTypes& t) {
+  if (!IsFloating(t.in("X").dtype)) {
+    return InvalidArgument("X must hold floating-point numbers, not ",
+                           Name(t.in("X").dtype));
+  }
+  return std::vector<TensorType>{{t.in("X").dtype, {1}}};
+}
+
 void DefineUnary(OpRegistry& ops) {
   // The gradient needs the input ...
   for (const char* name :
@@ -117,10 +131,13 @@ void DefineBinary(OpRegistry& ops) {
        {"elementwise_add", "elementwise_sub", "elementwise_mul",
         "elementwise_max", "elementwise_min", "elementwise_fmax",
         "elementwise_fmin", "elementwise_pow", "elementwise_mod"}) {
-    ops.Define(std::string(name) + "(X, Y) -> Out", BroadcastXY(), grad);
+    ops.Define(std::string(name) + "(X, Y; axis: int = -1) -> Out",
+               BroadcastXY(), grad);
   }
-  ops.Define("elementwise_div(X, Y) -> Out", FloatingXY, grad);
-  ops.Define("elementwise_floordiv(X, Y) -> Out!", BroadcastXY());
+  ops.Define("elementwise_div(X, Y; axis: int = -1) -> Out", FloatingXY, grad);
+  ops.Define("elementwise_floordiv(X, Y; axis: int = -1) -> Out!",
+             BroadcastXY());
+  ops.Define("minus(X, Y) -> Out", BroadcastXY(), grad);
   ops.Define("atan2(X, Y) -> Out", FloatingXY, grad);
   ops.Define("lerp(X, Y, Weight) -> Out", LerpShape,
              "X, Y, Weight, Out' -> X', Y', Weight'");
@@ -165,8 +182,13 @@ void DefineReductions(OpRegistry& ops) {
     ops.Define(std::string(name) + "(X" + attrs + ") -> Out", Reduce(),
                "X, Out, Out' -> X'");
   }
-  ops.Define("logsumexp(X" + attrs + ") -> Out", Reduce(),
+  ops.Define("logsumexp(X" + attrs + ") -> Out", FloatingReduce,
              "X, Out, Out' -> X'");
+  ops.Define("mean(X) -> Out", AllToOne, "X, Out' -> X'");
+  ops.Define("squared_l2_norm(X) -> Out", AllToOne, "X, Out' -> X'");
+  // X, scaled down if its norm exceeds max_norm.
+  ops.Define("clip_by_norm(X; max_norm: float) -> Out", SameAs("X"),
+             "X, Out' -> X'");
   for (const char* name : {"reduce_all", "reduce_any"}) {
     ops.Define(std::string(name) + "(X" + attrs + ") -> Out!",
                Reduce(DType::kBool));

@@ -24,6 +24,13 @@ Types SoftmaxShape(const OpTypes& t) {
   return std::vector<TensorType>{x};
 }
 
+// Integers become float32.
+Types FloatingLikeX(const OpTypes& t) {
+  TensorType out = t.in("X");
+  if (!IsFloating(out.dtype)) out.dtype = DType::kFloat32;
+  return std::vector<TensorType>{out};
+}
+
 Types PreluShape(const OpTypes& t) {
   const Dims& x = t.in("X").dims;
   int64_t n = NumElements(t.in("Alpha").dims);
@@ -64,16 +71,19 @@ void DefineActivations(OpRegistry& ops) {
         "celu(X; alpha: float = 1.0) -> Out",
         "selu(X; scale: float = 1.0507009873554805, "
         "alpha: float = 1.6732632423543772) -> Out",
-        "relu6(X) -> Out", "hard_swish(X) -> Out",
-        "hard_sigmoid(X; slope: float = 0.16666667, offset: float = 0.5) -> "
-        "Out",
+        "hard_swish(X) -> Out",
         "brelu(X; t_min: float = -1.0, t_max: float = 1.0) -> Out",
         "hard_shrink(X; threshold: float = 0.5) -> Out",
         "softshrink(X; lambda: float = 0.5) -> Out",
         "softplus(X; beta: float = 1.0, threshold: float = 20.0) -> Out",
-        "swish(X; beta: float = 1.0) -> Out",
         "thresholded_relu(X; threshold: float = 1.0) -> Out"}) {
     ops.Define(schema, SameAs("X"), "X, Out' -> X'");
+  }
+  for (const char* schema :
+       {"relu6(X) -> Out", "swish(X; beta: float = 1.0) -> Out",
+        "hard_sigmoid(X; slope: float = 0.16666667, offset: float = 0.5) -> "
+        "Out"}) {
+    ops.Define(schema, FloatingLikeX, "X, Out' -> X'");
   }
   ops.Define("prelu(X, Alpha; data_format: string = 'NCHW') -> Out", PreluShape,
              "X, Alpha, Out' -> X', Alpha'");
@@ -195,6 +205,18 @@ Types EmbeddingShape(const OpTypes& t) {
   return std::vector<TensorType>{{t.in("W").dtype, dims}};
 }
 
+// As EmbeddingShape, for ids with a last dimension of one.
+Types OldEmbeddingShape(const OpTypes& t) {
+  ASSIGN_OR_RETURN(std::vector<TensorType> types, EmbeddingShape(t));
+  const Dims& ids = t.in("Ids").dims;
+  if (ids.empty() || (ids.back() != 1 && ids.back() != -1)) {
+    return InvalidArgument("the last dimension of ids ", ToString(ids),
+                           " must be 1");
+  }
+  types[0].dims.erase(types[0].dims.end() - 2);
+  return types;
+}
+
 Types OneHotShape(const OpTypes& t) {
   const TensorType& x = t.in("X");
   int64_t depth = t.attr<int64_t>("depth");
@@ -237,6 +259,11 @@ void DefineLookups(OpRegistry& ops) {
       "lookup_table_v2(W, Ids; padding_idx: int = -1, is_sparse: bool = false) "
       "-> Out",
       EmbeddingShape, "W, Ids, Out' -> W'");
+  // Ids [..., 1].
+  ops.Define(
+      "lookup_table(W, Ids; padding_idx: int = -1, is_sparse: bool = false) "
+      "-> Out",
+      OldEmbeddingShape, "W, Ids, Out' -> W'");
   ops.Define("one_hot_v2(X; depth: int) -> Out!", OneHotShape);
   // Mask holds what X was multiplied by; empty in tests. With `axis` one number
   // is drawn for all elements along the axes that are not named.

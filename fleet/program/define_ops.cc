@@ -17,6 +17,8 @@ void DefineAllOps(OpRegistry& ops) {
   DefineIndexingOps(ops);
   DefineSearchOps(ops);
   DefineCreationOps(ops);
+  DefineControlOps(ops);
+  DefineSequenceOps(ops);
   DefineOptimizerOps(ops);
   DefineCollectiveOps(ops);
   DefinePythonOps(ops);

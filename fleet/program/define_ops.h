@@ -23,6 +23,8 @@ void DefineManipulationOps(OpRegistry& ops);
 void DefineIndexingOps(OpRegistry& ops);
 void DefineSearchOps(OpRegistry& ops);
 void DefineCreationOps(OpRegistry& ops);
+void DefineControlOps(OpRegistry& ops);
+void DefineSequenceOps(OpRegistry& ops);
 void DefineOptimizerOps(OpRegistry& ops);
 void DefineCollectiveOps(OpRegistry& ops);
 void DefinePythonOps(OpRegistry& ops);

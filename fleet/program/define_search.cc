@@ -28,6 +28,19 @@ Types TopkShape(const OpTypes& t) {
   return std::vector<TensorType>{{x.dtype, dims}, {DType::kInt64, dims}};
 }
 
+// Along the last dimension.
+Types OldTopkShape(const OpTypes& t) {
+  const TensorType& x = t.in("X");
+  int64_t k = t.has("K") ? -1 : t.attr<int64_t>("k");
+  if (x.dims.empty() ||
+      (!t.has("K") && (k < 1 || (x.dims.back() != -1 && k > x.dims.back())))) {
+    return InvalidArgument("k is ", k, " for x ", ToString(x.dims));
+  }
+  Dims dims = x.dims;
+  dims.back() = k;
+  return std::vector<TensorType>{{x.dtype, dims}, {DType::kInt64, dims}};
+}
+
 Types ArgsortShape(const OpTypes& t) {
   const TensorType& x = t.in("X");
   RETURN_IF_ERROR(
@@ -126,6 +139,8 @@ void DefineSearchOps(OpRegistry& ops) {
       "top_k_v2(X, KTensor?; k: int = 1, axis: int = -1, largest: bool = true, "
       "sorted: bool = true) -> Out, Indices!",
       TopkShape, "X, Indices, Out' -> X'");
+  ops.Define("top_k(X, K?; k: int = 1) -> Out, Indices!", OldTopkShape,
+             "X, Indices, Out' -> X'");
   ops.Define(
       "argsort(X; axis: int = -1, descending: bool = false) -> Out, Indices!",
       ArgsortShape, "Indices, Out' -> X'");

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <utility>
 
+#include "fleet/program/lod.h"
+
 namespace fleet::program {
 namespace {
 
@@ -193,6 +195,7 @@ Status Block::InferTypes(const OpRegistry& registry, const Operation& op) {
                              " is missing");
     }
   }
+  if (def->shape == nullptr) return OkStatus();
   OpTypes types(*def, std::move(inputs), attrs);
   Result<std::vector<TensorType>> inferred = def->InferTypes(types);
   if (!inferred.ok()) {
@@ -218,6 +221,7 @@ Status Block::InferTypes(const OpRegistry& registry, const Operation& op) {
       }
     }
   }
+  PassLodOn(registry, *this, op);
   return OkStatus();
 }
 

@@ -53,7 +53,7 @@ struct Variable {
   // With lod_level 1, the variable that holds where the sequences begin and
   // end: int64 offsets into the rows, one more than there are sequences.
   // Several variables may share it.
-  std::string lod;
+  std::string lod = {};
   bool persistable = false;  // lives longer than a step
   bool is_parameter = false;
   bool trainable = true;  // of a parameter: an optimizer may change it

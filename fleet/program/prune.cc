@@ -1,50 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/program/prune.h"
 
+#include <set>
 #include <utility>
 
 #include "fleet/program/backward.h"
+#include "fleet/program/control.h"
 
 namespace fleet::program {
 namespace {
-
-constexpr std::string_view kEmpty = "@EMPTY@";
-
-// The blocks that an operation runs.
-std::vector<int> BodiesOf(const Operation& op) {
-  std::vector<int> bodies;
-  for (const auto& [name, attr] : op.attrs) {
-    if (attr.kind == AttrKind::kBlock) {
-      bodies.push_back(static_cast<int>(std::get<int64_t>(attr.value)));
-    } else if (attr.kind == AttrKind::kBlocks) {
-      for (int64_t i : std::get<std::vector<int64_t>>(attr.value)) {
-        bodies.push_back(static_cast<int>(i));
-      }
-    }
-  }
-  return bodies;
-}
-
-void Collect(const Slots& slots, std::set<std::string>& names) {
-  for (const Slot& slot : slots) {
-    for (const std::string& name : slot.arguments) {
-      if (name != kEmpty) names.insert(name);
-    }
-  }
-}
-
-// What an operation reads and writes, its bodies included.
-BlockUses UsesOf(const Program& program, const Operation& op) {
-  BlockUses uses;
-  Collect(op.inputs, uses.reads);
-  Collect(op.outputs, uses.writes);
-  for (int body : BodiesOf(op)) {
-    BlockUses inner = UsesOf(program, body);
-    uses.reads.merge(inner.reads);
-    uses.writes.merge(inner.writes);
-  }
-  return uses;
-}
 
 bool IsTraining(const Operation& op) {
   constexpr int kTraining = static_cast<int>(OpRole::kBackward) |
@@ -105,7 +69,7 @@ void RemoveVariables(Program& program, const std::set<std::string>& gone,
   Block& main = program.block(0);
   std::set<std::string> used = keep;
   for (size_t i = 0; i < main.num_ops(); ++i) {
-    BlockUses of = UsesOf(program, main.op(i));
+    Uses of = UsesOf(program, main.op(i));
     used.merge(of.reads);
     used.merge(of.writes);
   }
@@ -119,27 +83,6 @@ void RemoveVariables(Program& program, const std::set<std::string>& gone,
 }
 
 }  // namespace
-
-BlockUses UsesOf(const Program& program, int index) {
-  const Block& block = program.block(index);
-  BlockUses uses;
-  for (size_t i = 0; i < block.num_ops(); ++i) {
-    BlockUses of = UsesOf(program, block.op(i));
-    for (const std::string& name : of.reads) {
-      if (!uses.writes.contains(name)) uses.reads.insert(name);
-    }
-    uses.writes.merge(of.writes);
-  }
-  if (index > 0) {
-    // Of the last time that the body ran.
-    uses.reads.insert(uses.writes.begin(), uses.writes.end());
-    for (const Variable* variable : block.variables()) {
-      uses.reads.erase(variable->name);
-      uses.writes.erase(variable->name);
-    }
-  }
-  return uses;
-}
 
 Result<std::unique_ptr<Program>> Prune(
     const Program& program, const std::vector<std::string>& feeds,
@@ -164,7 +107,7 @@ Result<std::unique_ptr<Program>> Prune(
   }
   for (size_t i = main.num_ops(); i-- > 0;) {
     const Operation& op = main.op(i);
-    BlockUses uses = UsesOf(*copy, op);
+    Uses uses = UsesOf(*copy, op);
     bool is_needed = false;
     for (const std::string& name : uses.writes) {
       is_needed |= needed.contains(name);
@@ -175,7 +118,9 @@ Result<std::unique_ptr<Program>> Prune(
     }
     for (const std::string& name : uses.writes) {
       // An op with a body may write it or not.
-      if (!uses.reads.contains(name)) needed.erase(name);
+      if (!uses.reads.contains(name) && BodiesOf(op).empty()) {
+        needed.erase(name);
+      }
     }
     for (const std::string& name : uses.reads) {
       if (!fed.contains(name)) needed.insert(name);
@@ -203,12 +148,19 @@ std::unique_ptr<Program> CloneForTest(const OpRegistry& registry,
   std::unique_ptr<Program> copy = program.Clone();
   Block& main = copy->block(0);
   std::set<std::string> gone;
-  for (size_t i = main.num_ops(); i-- > 0;) {
-    if (!IsTraining(main.op(i))) continue;
-    BlockUses uses = UsesOf(*copy, main.op(i));
-    gone.merge(uses.reads);
-    gone.merge(uses.writes);
-    main.Remove(i, i + 1);
+  for (size_t b = 0; b < copy->num_blocks(); ++b) {
+    Block& block = copy->block(b);
+    for (size_t i = block.num_ops(); i-- > 0;) {
+      if (!IsTraining(block.op(i))) continue;
+      Uses uses = UsesOf(*copy, block.op(i));
+      gone.merge(uses.reads);
+      gone.merge(uses.writes);
+      block.Remove(i, i + 1);
+    }
+  }
+  // Bodies may have saved what only their gradients needed.
+  for (size_t i = 0; i < main.num_ops(); ++i) {
+    FillBodySlots(*copy, main.op(i));
   }
   RemoveVariables(*copy, gone, {});
   std::unique_ptr<Program> out = DropUnreachable(*copy);

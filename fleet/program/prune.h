@@ -6,7 +6,6 @@
 #define FLEET_PROGRAM_PRUNE_H_
 
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -15,15 +14,6 @@
 #include "fleet/program/program.h"
 
 namespace fleet::program {
-
-// What block `index` reads before it writes it, and what it writes, without the
-// variables that it declares itself; bodies inside it included. A body that may
-// run several times reads all that it writes.
-struct BlockUses {
-  std::set<std::string> reads;
-  std::set<std::string> writes;
-};
-BlockUses UsesOf(const Program& program, int index);
 
 // A program of its own with the operations that compute `targets` from `feeds`
 // and from what lives longer than a step, and with their variables. NotFound

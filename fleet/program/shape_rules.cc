@@ -65,7 +65,10 @@ ShapeRule BroadcastXY(DType dtype) {
   return [dtype](const OpTypes& t) -> Result<std::vector<TensorType>> {
     const TensorType& x = t.in("X");
     const TensorType& y = t.in("Y");
-    ASSIGN_OR_RETURN(Dims dims, BroadcastDims(x.dims, y.dims));
+    int64_t axis = t.def().AttrIndex("axis") < 0 ? -1 : t.attr<int64_t>("axis");
+    ASSIGN_OR_RETURN(Dims left, AlignAt(y.dims, x.dims, axis));
+    ASSIGN_OR_RETURN(Dims right, AlignAt(x.dims, y.dims, axis));
+    ASSIGN_OR_RETURN(Dims dims, BroadcastDims(left, right));
     return ForAllOutputs(
         t, {dtype == DType::kNone ? Promote(x.dtype, y.dtype) : dtype, dims});
   };
@@ -106,6 +109,24 @@ Result<Dims> BroadcastDims(const Dims& x, const Dims& y) {
     out[out.size() - 1 - i] = wide;
   }
   return out;
+}
+
+Result<Dims> AlignAt(const Dims& x, Dims y, int64_t axis) {
+  if (axis == -1 || y.size() >= x.size()) return y;
+  if (axis < 0 || axis > static_cast<int64_t>(x.size())) {
+    return InvalidArgument("axis is ", axis, " but must lie in [-1, ", x.size(),
+                           "]");
+  }
+  // Ones at the end do not count.
+  while (axis + y.size() > x.size() && !y.empty() && y.back() == 1) {
+    y.pop_back();
+  }
+  if (axis + y.size() > x.size()) {
+    return InvalidArgument("shape ", ToString(y), " does not fit into ",
+                           ToString(x), " from dimension ", axis, " on");
+  }
+  y.insert(y.end(), x.size() - axis - y.size(), 1);
+  return y;
 }
 
 Result<int64_t> NormalizeAxis(int64_t axis, size_t rank,

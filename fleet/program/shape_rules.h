@@ -19,8 +19,8 @@ ShapeRule SameAs(std::string slot);
 // Every output has the shape of the input `slot` and the element type `dtype`.
 ShapeRule SameShapeAs(std::string slot, DType dtype);
 
-// X and Y by numpy's broadcasting. `dtype` overrides the element type of the
-// result, for comparisons.
+// X and Y by numpy's broadcasting, or by AlignAt() if the op has an attribute
+// `axis`. `dtype` overrides the element type of the result, for comparisons.
 ShapeRule BroadcastXY(DType dtype = DType::kNone);
 
 // X reduced over attribute `dim` (or all, with `reduce_all` or an empty list),
@@ -30,6 +30,10 @@ ShapeRule Reduce(DType dtype = DType::kNone);
 
 // The numpy broadcast of two shapes.
 Result<Dims> BroadcastDims(const Dims& x, const Dims& y);
+
+// `y` with ones behind it, so that its first dimension stands at dimension
+// `axis` of `x`: Paddle's way of adding a bias to channels. -1 changes nothing.
+Result<Dims> AlignAt(const Dims& x, Dims y, int64_t axis);
 
 // The axis counted from the front. InvalidArgument names `what` when it does
 // not lie in [-rank, rank).

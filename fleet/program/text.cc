@@ -196,7 +196,7 @@ class Reader {
   }
 
   Status Expect(std::string_view token) {
-    return Accept(token) ? OkStatus() : Wrong("'" + std::string(token) + "'");
+    return Accept(token) ? OkStatus() : Wrong(base::Concat("'", token, "'"));
   }
 
   Status Wrong(const std::string& expected) const {

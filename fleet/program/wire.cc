@@ -2,6 +2,7 @@
 #include "fleet/program/wire.h"
 
 #include <exception>
+#include <set>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -11,6 +12,8 @@
   ((condition) ? void() : throw std::invalid_argument("a field's wire type"))
 #include <protozero/pbf_reader.hpp>
 #include <protozero/pbf_writer.hpp>
+
+#include "fleet/program/lod.h"
 
 namespace fleet::program {
 namespace {
@@ -63,7 +66,20 @@ enum class AttrField : uint32_t {
   kBlocks = 14,
   kLongs = 15,
   kFloat64s = 16,
+  kVariable = 17,
+  kVariables = 18,
   kFloat64 = 19,
+  kScalar = 20,
+  kScalars = 21,
+};
+
+// Kinds that newer versions of Paddle write. They are read as one of AttrKind:
+// names of variables as strings, numbers that carry their type as that type.
+enum class NewerKind : int {
+  kVariable = 13,
+  kVariables = 14,
+  kScalar = 16,
+  kScalars = 17,
 };
 
 template <class Field>
@@ -201,9 +217,11 @@ std::string Serialize(const Operation& op) {
   std::string bytes;
   pbf_writer w(bytes);
   for (const Slot& slot : op.inputs) {
+    if (IsLodSlot(slot.name)) continue;
     w.add_message(N(OpField::kInputs), Serialize(slot));
   }
   for (const Slot& slot : op.outputs) {
+    if (IsLodSlot(slot.name)) continue;
     w.add_message(N(OpField::kOutputs), Serialize(slot));
   }
   w.add_string(N(OpField::kType), op.type);
@@ -218,7 +236,12 @@ std::string Serialize(const Block& block) {
   pbf_writer w(bytes);
   w.add_int32(N(BlockField::kIndex), block.index());
   w.add_int32(N(BlockField::kParent), block.parent());
+  std::set<std::string> offsets;
   for (const Variable* variable : block.variables()) {
+    offsets.insert(variable->lod);
+  }
+  for (const Variable* variable : block.variables()) {
+    if (offsets.contains(variable->name)) continue;
     w.add_message(N(BlockField::kVars), Serialize(*variable));
   }
   for (size_t i = 0; i < block.num_ops(); ++i) {
@@ -333,7 +356,39 @@ struct AttrParts {
   std::vector<double> reals;
   std::vector<bool> flags;
   std::vector<std::string> texts;
+  int scalar_type = 0;
 };
+
+// A number with its type: 1 bool, 2 whole, 3 real.
+void ReadScalar(pbf_reader r, AttrParts& attr) {
+  int type = 0;
+  bool flag = false;
+  int64_t whole = 0;
+  double real = 0;
+  while (r.next()) {
+    switch (r.tag()) {
+      case 1:
+        type = r.get_int32();
+        break;
+      case 2:
+        flag = r.get_bool();
+        break;
+      case 3:
+        whole = r.get_int64();
+        break;
+      case 4:
+        real = r.get_double();
+        break;
+      default:
+        r.skip();
+    }
+  }
+  attr.scalar_type = type;
+  attr.flags.push_back(flag);
+  attr.wholes.push_back(type == 1 ? int64_t{flag} : whole);
+  attr.reals.push_back(type == 3 ? real
+                                 : static_cast<double>(attr.wholes.back()));
+}
 
 void ReadAttrField(pbf_reader& r, AttrParts& attr) {
   switch (static_cast<AttrField>(r.tag())) {
@@ -389,10 +444,44 @@ void ReadAttrField(pbf_reader& r, AttrParts& attr) {
           [](auto& m) { return m.get_packed_bool(); });
       break;
     case AttrField::kStrings:
+    case AttrField::kVariables:
       attr.texts.push_back(Text(r));
+      break;
+    case AttrField::kVariable:
+      attr.text = Text(r);
+      break;
+    case AttrField::kScalar:
+    case AttrField::kScalars:
+      ReadScalar(r.get_message(), attr);
       break;
     default:
       r.skip();
+  }
+}
+
+// Turns a newer kind into the one that it is read as.
+void Settle(AttrParts& attr) {
+  switch (static_cast<NewerKind>(attr.kind)) {
+    case NewerKind::kVariable:
+      attr.kind = AttrKind::kString;
+      break;
+    case NewerKind::kVariables:
+      attr.kind = AttrKind::kStrings;
+      break;
+    case NewerKind::kScalar:
+      attr.kind = attr.scalar_type == 1   ? AttrKind::kBool
+                  : attr.scalar_type == 2 ? AttrKind::kLong
+                                          : AttrKind::kFloat64;
+      if (attr.reals.empty()) break;
+      attr.flag = attr.flags.front();
+      attr.whole = attr.wholes.front();
+      attr.real = attr.reals.front();
+      break;
+    case NewerKind::kScalars:
+      attr.kind = attr.scalar_type == 1   ? AttrKind::kBools
+                  : attr.scalar_type == 2 ? AttrKind::kLongs
+                                          : AttrKind::kFloat64s;
+      break;
   }
 }
 
@@ -400,6 +489,7 @@ void ReadAttrField(pbf_reader& r, AttrParts& attr) {
 bool ReadAttr(pbf_reader r, AttrMap& attrs) {
   AttrParts attr;
   while (r.next()) ReadAttrField(r, attr);
+  Settle(attr);
   AttrValue& value = attrs[attr.name];
   value.kind = attr.kind;
   switch (attr.kind) {

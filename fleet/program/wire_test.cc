@@ -103,6 +103,30 @@ TEST(WireTest, EveryChangedByteIsReadOrRefused) {
   }
 }
 
+// Written by Paddle 2.6: numbers that carry their type, and variables in place
+// of numbers.
+TEST(WireTest, KindsOfAttributesThatOnlyNewerVersionsHave) {
+  static constexpr char kBytes[] =
+      "\x0a\x7a\x08\x00\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x22"
+      "\x6b\x1a\x0c\x61\x73\x73\x69\x67\x6e\x5f\x76\x61\x6c\x75\x65\x22"
+      "\x26\x0a\x06\x76\x61\x6c\x75\x65\x73\x10\x11\xaa\x01\x0b\x08\x03"
+      "\x21\x00\x00\x00\x00\x00\x00\xf8\x3f\xaa\x01\x0b\x08\x03\x21\x00"
+      "\x00\x00\x00\x00\x00\x00\xc0\x22\x10\x0a\x05\x77\x68\x6f\x6c\x65"
+      "\x10\x11\xaa\x01\x04\x08\x02\x18\x07\x22\x0e\x0a\x03\x6f\x6e\x65"
+      "\x10\x10\xa2\x01\x04\x08\x01\x10\x01\x22\x11\x0a\x05\x73\x68\x61"
+      "\x70\x65\x10\x0e\x92\x01\x01\x6e\x92\x01\x01\x6d";
+  ASSERT_OK_AND_ASSIGN(std::unique_ptr<Program> program,
+                       Parse(std::string_view(kBytes, sizeof(kBytes) - 1)));
+  const AttrMap& attrs = program->block(0).op(0).attrs;
+  EXPECT_EQ(attrs.at("values"),
+            (AttrValue{AttrKind::kFloat64s, std::vector<double>{1.5, -2}}));
+  EXPECT_EQ(attrs.at("whole"),
+            (AttrValue{AttrKind::kLongs, std::vector<int64_t>{7}}));
+  EXPECT_EQ(attrs.at("one"), (AttrValue{AttrKind::kBool, true}));
+  EXPECT_EQ(attrs.at("shape"), (AttrValue{AttrKind::kStrings,
+                                          std::vector<std::string>{"n", "m"}}));
+}
+
 TEST(WireTest, BlockThatIsNotThere) {
   Program program;
   program.block(0).Append(
