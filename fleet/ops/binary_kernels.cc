@@ -209,10 +209,15 @@ std::tuple<Tensor, Tensor, Tensor> LerpGrad(const Tensor& x, const Tensor& y,
 
 Tensor Sum(at::TensorList x) {
   TORCH_CHECK(!x.empty(), "X is an empty list");
-  Tensor out = x[0].clone();
-  for (size_t i = 1; i < x.size(); ++i) {
-    TORCH_CHECK(x[i].sizes() == out.sizes(), "X[", i, "] has shape ",
-                x[i].sizes(), " but X[0] has ", out.sizes());
+  // To a dense tensor a sparse one can be added, not the other way round.
+  size_t first = 0;
+  while (first + 1 < x.size() && x[first].is_sparse()) ++first;
+  if (x[first].is_sparse()) first = 0;
+  Tensor out = x[first].clone();
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (i == first) continue;
+    TORCH_CHECK(x[i].sizes() == x[0].sizes(), "X[", i, "] has shape ",
+                x[i].sizes(), " but X[0] has ", x[0].sizes());
     out = at::add(out, x[i]);
   }
   return out;

@@ -193,12 +193,22 @@ class Backward {
         const bool wanted = Wanted(argument);
         out.arguments.push_back(wanted ? NewPart(argument)
                                        : std::string(kEmptyName));
+        if (wanted && GivesRows(op, name)) {
+          to_.Find(out.arguments.back())->kind = VariableKind::kSelectedRows;
+        }
         gives |= wanted;
       }
       if (!out.arguments.empty()) grad.outputs.push_back(std::move(out));
     }
     if (gives) Append(std::move(grad));
     return OkStatus();
+  }
+
+  // Whether the gradient by input `slot` holds some rows only.
+  static bool GivesRows(const Operation& op, const std::string& slot) {
+    const AttrValue* sparse = op.attr("is_sparse");
+    return op.type.starts_with("lookup_table") && slot == "W" &&
+           sparse != nullptr && std::get<bool>(sparse->value);
   }
 
   Status NoGradient(const Operation& op) const {
@@ -605,11 +615,18 @@ class Backward {
       *plain = Unused(
           sum + "@RENAME@block" + std::to_string(to_.index()) + "@0", to_);
       AddGradient(name, *plain);
+      to_.Find(*plain)->kind = to_.Find(sum)->kind;
       RenameIn(program_, to_, appended_, to_.num_ops(), sum, *plain);
     } else {
       sum = Unused(sum + "@SUM", to_);
       AddGradient(name, sum);
     }
+    const bool rows =
+        std::all_of(parts.begin(), parts.end(), [&](const std::string& part) {
+          return to_.Find(part)->kind == VariableKind::kSelectedRows;
+        });
+    to_.Find(sum)->kind =
+        rows ? VariableKind::kSelectedRows : VariableKind::kTensor;
     gradients_[name] = sum;
     Append({.type = "sum",
             .inputs = {{"X", std::move(parts)}},

@@ -126,6 +126,31 @@ TEST_F(BackwardTest, AnOpWithoutGradientIsNamed) {
   EXPECT_THAT(status.message(), HasSubstr("net.py:12: mystery"));
 }
 
+TEST_F(BackwardTest, GradientOfASparseTableHoldsRows) {
+  block().AddVariable({.name = "ids", .type = {DType::kInt64, {-1}}});
+  auto append = [&](const std::string& out, bool is_sparse) {
+    block().Append({.type = "lookup_table_v2",
+                    .inputs = {{"W", {"w"}}, {"Ids", {"ids"}}},
+                    .outputs = {{"Out", {out}}},
+                    .attrs = {{"is_sparse", {AttrKind::kBool, is_sparse}}}});
+    ASSERT_OK(block().InferTypes(registry_, block().op(block().num_ops() - 1)));
+  };
+  append("a", true);
+  append("b", true);
+  Append("sum", {{"X", {"a", "b"}}}, {{"Out", {"both"}}});
+  Append("mean", {{"X", {"both"}}}, {{"Out", {"loss"}}});
+  std::unique_ptr<Program> copy = program_.Clone();
+  ASSERT_OK(Run("loss").status());
+  EXPECT_EQ(block().Find("w@GRAD")->kind, VariableKind::kSelectedRows);
+  EXPECT_EQ(block().Find("w@GRAD@RENAME@block0@0")->kind,
+            VariableKind::kSelectedRows);
+  EXPECT_EQ(block().Find("a@GRAD")->kind, VariableKind::kTensor);
+  // One of them is dense: so is the sum.
+  copy->block(0).op(1).attrs["is_sparse"].value = false;
+  ASSERT_OK(AppendBackward(registry_, *copy, {{"loss", ""}}, {}).status());
+  EXPECT_EQ(copy->block(0).Find("w@GRAD")->kind, VariableKind::kTensor);
+}
+
 // As in programs that were read from Paddle's files.
 TEST_F(BackwardTest, OutputThatOnlyTheGradientNeedsIsAdded) {
   AddVariable("image", {-1, 1, 4, 4});
