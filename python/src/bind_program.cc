@@ -15,7 +15,9 @@
 
 #include "fleet/base/check.h"
 #include "fleet/program/backward.h"
+#include "fleet/program/control.h"
 #include "fleet/program/dtype.h"
+#include "fleet/program/lod.h"
 #include "fleet/program/prune.h"
 #include "fleet/program/text.h"
 #include "fleet/program/wire.h"
@@ -438,7 +440,11 @@ void BindBlock(nb::module_& m) {
       .def("_add_variable",
            [](const StaticBlock& b, const std::string& name,
               const std::vector<int64_t>& shape, DType dtype, nb::dict flags) {
-             b.get().AddVariable(MakeVariable(name, shape, dtype, flags));
+             const program::Variable& added = b.get().AddVariable(
+                 MakeVariable(name, shape, dtype, flags));
+             if (added.is_data && added.lod_level > 0) {
+               program::MakeSequence(b.get(), name);
+             }
              return WrapVariable(b.program, b.index, name);
            })
       .def("_remove_var",
@@ -542,6 +548,11 @@ void BindOperator(nb::module_& m) {
               nb::handle value) {
              o.get().attrs[name] = ToAttr(o.get().type, name, value);
              o.program->graph->Touch();
+           })
+      // Of an operation with a body: the variables that this reads and writes.
+      .def("_fill_body_slots",
+           [](const StaticOperator& o) {
+             program::FillBodySlots(*o.program->graph, o.get());
            })
       .def("_rename_input",
            [](const StaticOperator& o, const std::string& from,

@@ -8,6 +8,7 @@
 #include <nanobind/stl/string.h>
 
 #include "fleet/base/check.h"
+#include "fleet/program/lod.h"
 
 #include "status.h"
 
@@ -139,9 +140,14 @@ void AppendOperation(StaticProgram& program, int block,
   }
   if (operation.made_at.empty()) operation.made_at = UserLine();
   program::Block& target = program.graph->block(block);
+  const program::OpRegistry& definitions = Library().definitions();
+  if (definitions.Find(operation.type) == nullptr) {
+    target.Append(std::move(operation));
+    return;
+  }
+  ThrowIfError(program::CompleteLod(definitions, target, operation));
   const program::Operation& added = target.Append(std::move(operation));
-  if (Library().definitions().Find(added.type) == nullptr) return;
-  Status status = target.InferTypes(Library().definitions(), added);
+  Status status = target.InferTypes(definitions, added);
   if (!status.ok()) {
     target.Remove(target.num_ops() - 1, target.num_ops());
     ThrowIfError(status);
