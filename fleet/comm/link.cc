@@ -99,9 +99,11 @@ Status Link::PostLetter(ConstSpan data) {
   const LinkHeader header{.kind = LinkHeader::Kind::kLetter,
                           .call = {.type = data.type, .count = data.count},
                           .byte_size = data.byte_size()};
-  Post(header, std::vector<std::byte>(data.data, data.data + data.byte_size()));
+  const uint64_t number = Post(
+      header, std::vector<std::byte>(data.data, data.data + data.byte_size()));
   base::MutexLock lock(mutex_);
-  return failure_;
+  // What went wrong after it had gone out is no failure of this letter.
+  return sent_ >= number ? OkStatus() : failure_;
 }
 
 uint64_t Link::PostItem(Outgoing item) {

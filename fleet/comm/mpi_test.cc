@@ -181,7 +181,10 @@ TEST_F(MpiFailures, ARankThatLeavesEarlyIsNamed) {
 TEST_F(MpiFailures, AReceiveOfSomethingElseShowsBoth) {
   if (rank() == 0) {
     Elements data(DataType::kFloat32, 5);
-    EXPECT_OK(comm_->Send(data.span(), 1, Patient()));
+    // The receiver may refuse it before all of it has gone out.
+    EXPECT_THAT(
+        comm_->Send(data.span(), 1, Patient()),
+        testing::AnyOf(IsOk(), HasCode(StatusCode::kFailedPrecondition)));
   }
   if (rank() == 1) {
     Elements data(DataType::kInt32, 4);

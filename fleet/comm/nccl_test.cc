@@ -49,12 +49,15 @@ CommunicatorKind OnDevice() {
 }
 
 CommunicatorKind OnHost() {
-  return {.name = "nccl, memory of the host",
-          .make = [](int size,
-                     const std::function<CommunicatorOptions(int)>& options) {
+  return {
+      .name = "nccl, memory of the host",
+      .make =
+          [](int size, const std::function<CommunicatorOptions(int)>& options) {
             fake_cuda_memory = 1;
             return MakeNccl(size, options);
-          }};
+          },
+      // In two parts, of which the receiver may refuse the first.
+      .sends_wait = true};
 }
 
 INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorConformance,
