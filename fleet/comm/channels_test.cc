@@ -62,6 +62,30 @@ TEST(Channels, ARankThatNeverComesIsNamed) {
   first.join();
 }
 
+TEST(Channels, AFailureInALaterCallDoesNotEndAnEarlierOne) {
+  const CommunicatorKind kind = ChannelsKind();  // holds the store
+  const Ranks ranks = kind.make(3, [](int) { return CommunicatorOptions(); });
+  auto first_call = [&](int rank) {
+    Elements all = Elements::Of(DataType::kFloat32, 0, 12);
+    Elements mine(DataType::kFloat32, 4);
+    EXPECT_OK(ranks[rank]->Scatter(all.span(), mine.span(), 0, Patient()));
+    EXPECT_EQ(mine.at(0), all.at(static_cast<size_t>(rank) * 4));
+  };
+  std::thread zero([&] { first_call(0); });  // until rank 2 has come
+  std::thread one([&] {
+    first_call(1);
+    EXPECT_THAT(ranks[1]->Barrier(Deadline::After(50ms)),
+                HasCode(StatusCode::kDeadlineExceeded));
+  });
+  one.join();
+  first_call(2);
+  zero.join();
+  for (int rank : {0, 2}) {
+    EXPECT_THAT(ranks[rank]->Barrier(Patient()),
+                StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("rank 1: ")));
+  }
+}
+
 TEST(Channels, RanksThatSendMuchToEachOtherDoNotWaitForEachOther) {
   const CommunicatorKind kind = ChannelsKind();
   RankGroup group(kind, 3);

@@ -199,7 +199,9 @@ TEST_P(CommunicatorFailures, AStallIsReportedOnceAndTheCallGoesOn) {
     testing::internal::CaptureStderr();
     group.Run([&](Communicator& comm) {
       // Comes when all others have waited for longer.
-      while (comm.rank() == 1 && waiting.num_stalled() < size - 1) {
+      const Deadline end = Patient();
+      while (comm.rank() == 1 && waiting.num_stalled() < size - 1 &&
+             !end.expired()) {
         std::this_thread::sleep_for(1ms);
       }
       EXPECT_OK(AllReduce(comm));
