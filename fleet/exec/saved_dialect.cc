@@ -325,6 +325,21 @@ void LogSumExp(Replacement& r) {
   r.Keep();
 }
 
+void Cast(Replacement& r) {
+  const auto from = static_cast<int64_t>(r.TypeOf(r.In("X")).dtype);
+  if (AttrOf<int64_t>(r.op, "in_dtype", -1) < 0) {
+    r.op.attrs.insert_or_assign("in_dtype", Int(from));
+  }
+  r.Keep();
+}
+
+// A slot that only we have: where the maxima are.
+void PlainPool(Replacement& r) {
+  std::erase_if(r.op.outputs,
+                [](const program::Slot& slot) { return slot.name == "Mask"; });
+  r.Keep();
+}
+
 void Interpolate(Replacement& r) {
   const Ints size = AttrOf<Ints>(r.op, "out_shape");
   const auto mode = AttrOf<std::string>(r.op, "mode", "nearest");
@@ -466,6 +481,9 @@ const std::map<std::string_view, Rewrite>& Rewrites() {
       {"reduce_all", Reduction},
       {"reduce_any", Reduction},
       {"logsumexp", LogSumExp},
+      {"cast", Cast},
+      {"pool2d", PlainPool},
+      {"pool3d", PlainPool},
       {"interpolate", Interpolate},
       {"mse_loss", [](Replacement& r) { DistanceLoss(r, "square"); }},
       {"l1_loss", [](Replacement& r) { DistanceLoss(r, "abs"); }},

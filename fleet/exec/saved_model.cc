@@ -9,6 +9,7 @@
 
 #include "fleet/base/crc32c.h"
 #include "fleet/ops/aten_error.h"
+#include "fleet/program/lod.h"
 #include "fleet/program/prune.h"
 #include "fleet/program/wire.h"
 
@@ -183,8 +184,9 @@ std::string SerializeProgram(const Program& program) {
   return bytes + ChecksumField(base::Crc32c(bytes));
 }
 
-Result<std::unique_ptr<Program>> ParseProgram(std::string_view bytes,
-                                              std::string_view where) {
+Result<std::unique_ptr<Program>> ParseProgram(
+    const program::OpRegistry& registry, std::string_view bytes,
+    std::string_view where) {
   const CheckedMessage message = SplitChecksum(bytes);
   if (message.has_checksum && base::Crc32c(message.body) != message.checksum) {
     return DataLoss(where, ": its checksum is wrong: bytes were altered");
@@ -192,6 +194,7 @@ Result<std::unique_ptr<Program>> ParseProgram(std::string_view bytes,
   Result<std::unique_ptr<Program>> program = program::Parse(message.body);
   if (!program.ok()) return program.status().WithContext(where);
   FromPaddle(**program);
+  RETURN_IF_ERROR(program::RestoreLod(registry, **program).WithContext(where));
   return program;
 }
 
@@ -199,9 +202,10 @@ Status SaveProgram(const Program& program, const base::Path& path) {
   return base::AtomicWriteFile(path, SerializeProgram(program));
 }
 
-Result<std::unique_ptr<Program>> LoadProgram(const base::Path& path) {
+Result<std::unique_ptr<Program>> LoadProgram(
+    const program::OpRegistry& registry, const base::Path& path) {
   ASSIGN_OR_RETURN(const std::string bytes, base::ReadFile(path));
-  return ParseProgram(bytes, path.string());
+  return ParseProgram(registry, bytes, path.string());
 }
 
 // ---- inference programs
@@ -307,10 +311,11 @@ Status SaveModel(const Program& inference, Scope& scope,
   return SaveProgram(inference, files.program);
 }
 
-Result<std::unique_ptr<Program>> LoadModel(const ModelFiles& files,
+Result<std::unique_ptr<Program>> LoadModel(const program::OpRegistry& registry,
+                                           const ModelFiles& files,
                                            Scope& scope, at::Device device) {
   ASSIGN_OR_RETURN(std::unique_ptr<Program> program,
-                   LoadProgram(files.program));
+                   LoadProgram(registry, files.program));
   const std::vector<const Variable*> variables = SavedVariables(*program);
   if (!variables.empty()) {
     RETURN_IF_ERROR(LoadVariables(scope, variables, files.parameters,
@@ -329,15 +334,36 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::Open(const ModelFiles& files,
                                                        ops::Context context) {
   std::unique_ptr<LoadedModel> model(new LoadedModel(context));
   ASSIGN_OR_RETURN(model->program_,
-                   LoadModel(files, model->scope_, context.device));
-  model->inputs_ = FeedsOf(*model->program_);
+                   LoadModel(model->library_.definitions(), files,
+                             model->scope_, context.device));
+  for (std::string& name : FeedsOf(*model->program_)) {
+    const Variable* variable = model->program_->block(0).FindHere(name);
+    model->inputs_.push_back(std::move(name));
+    if (variable != nullptr && !variable->lod.empty()) {
+      model->inputs_.push_back(variable->lod);
+    }
+  }
   model->outputs_ = FetchesOf(*model->program_);
+  for (const auto* names : {&model->inputs_, &model->outputs_}) {
+    for (const std::string& name : *names) {
+      if (model->program_->block(0).FindHere(name) == nullptr) {
+        return DataLoss(files.program.string(), ": there is no variable ",
+                        name);
+      }
+    }
+  }
   if (model->outputs_.empty()) {
     return InvalidArgument(
         files.program.string(),
         ": the program fetches nothing; it was not saved for inference");
   }
   return model;
+}
+
+const TensorType& LoadedModel::type(const std::string& name) const {
+  const Variable* variable = program_->block(0).FindHere(name);
+  FLEET_CHECK(variable != nullptr);
+  return variable->type;
 }
 
 Result<std::vector<at::Tensor>> LoadedModel::Run(

@@ -58,10 +58,12 @@ std::vector<const program::Variable*> SavedVariables(
 // The bytes of a program file; the reverse is DataLoss for bytes that are cut
 // off, altered or no program. `where` is what errors call them.
 std::string SerializeProgram(const program::Program& program);
-Result<std::unique_ptr<program::Program>> ParseProgram(std::string_view bytes,
-                                                       std::string_view where);
+Result<std::unique_ptr<program::Program>> ParseProgram(
+    const program::OpRegistry& registry, std::string_view bytes,
+    std::string_view where);
 Status SaveProgram(const program::Program& program, const base::Path& path);
-Result<std::unique_ptr<program::Program>> LoadProgram(const base::Path& path);
+Result<std::unique_ptr<program::Program>> LoadProgram(
+    const program::OpRegistry& registry, const base::Path& path);
 
 // ---- inference programs
 
@@ -112,7 +114,8 @@ Status SaveModel(const program::Program& inference, Scope& scope,
 
 // Reads both; the parameters go to `scope`.
 Result<std::unique_ptr<program::Program>> LoadModel(
-    const ModelFiles& files, Scope& scope, at::Device device = at::kCPU);
+    const program::OpRegistry& registry, const ModelFiles& files, Scope& scope,
+    at::Device device = at::kCPU);
 
 // A model ready to run. One thread at a time.
 class LoadedModel final {
@@ -122,8 +125,11 @@ class LoadedModel final {
   static Result<std::unique_ptr<LoadedModel>> Open(const ModelFiles& files,
                                                    ops::Context context = {});
 
+  // Behind an input of sequences comes where they begin, "<name>@LOD".
   const std::vector<std::string>& inputs() const { return inputs_; }
   const std::vector<std::string>& outputs() const { return outputs_; }
+  // Of an input or output; -1 where any size will do. `name` is one of them.
+  const program::TensorType& type(const std::string& name) const;
   const program::Program& program() const { return *program_; }
 
   // `values` in the order of inputs(); the answer is in the order of outputs().

@@ -70,6 +70,10 @@ class SavedModelTest : public ::testing::Test {
         -1);
   }
 
+  Result<std::unique_ptr<program::Program>> Parse(std::string_view bytes) {
+    return ParseProgram(library_.definitions(), bytes, "net");
+  }
+
   Status Save(const ModelFiles& files) {
     ASSIGN_OR_RETURN(auto inference, ToInference(library_.definitions(),
                                                  program_, {"x"}, {"y", "h3"}));
@@ -135,10 +139,10 @@ TEST_F(SavedModelTest, CutAndAlteredPrograms) {
   const ModelFiles files = FilesOfPrefix(folder_ / "net");
   ASSERT_OK(Save(files));
   ASSERT_OK_AND_ASSIGN(const std::string bytes, base::ReadFile(files.program));
-  ASSERT_OK_AND_ASSIGN(auto whole, ParseProgram(bytes, "net"));
+  ASSERT_OK_AND_ASSIGN(auto whole, Parse(bytes));
   for (size_t size = 0; size < bytes.size(); ++size) {
     Result<std::unique_ptr<program::Program>> cut =
-        ParseProgram(std::string_view(bytes).substr(0, size), "net");
+        Parse(std::string_view(bytes).substr(0, size));
     if (cut.ok()) {
       // What was cut off says nothing about the program.
       EXPECT_EQ(ToString(**cut), ToString(*whole)) << size;
@@ -150,7 +154,7 @@ TEST_F(SavedModelTest, CutAndAlteredPrograms) {
   for (size_t at = 0; at + 7 < bytes.size(); ++at) {
     std::string changed = bytes;
     changed[at] = static_cast<char>(changed[at] ^ 4);
-    EXPECT_THAT(ParseProgram(changed, "net"),
+    EXPECT_THAT(Parse(changed),
                 StatusIs(StatusCode::kDataLoss, HasSubstr("altered")));
   }
 }
@@ -164,7 +168,7 @@ TEST_F(SavedModelTest, ParametersOfAnotherShape) {
   ASSERT_OK(SaveTensors(files.parameters, others));
   Scope scope;
   scope.Get("w2") = at::zeros({5, 3});
-  EXPECT_THAT(LoadModel(files, scope),
+  EXPECT_THAT(LoadModel(library_.definitions(), files, scope),
               StatusIs(StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("float32 [5, 4] for w1"),
                              HasSubstr("the program has float32 [4, 5]"))));
@@ -178,7 +182,7 @@ TEST_F(SavedModelTest, VariablesKeepTheirMemory) {
   const at::Tensor held = scope_.Get("w1");
   const at::Tensor saved = held.clone();
   held.zero_();
-  ASSERT_OK(LoadModel(files, scope_));
+  ASSERT_OK(LoadModel(library_.definitions(), files, scope_));
   EXPECT_TRUE(at::equal(held, saved));
 }
 

@@ -9,6 +9,7 @@ void BindOps(nanobind::module_& m);
 void BindProgram(nanobind::module_& m);
 void BindExecutor(nanobind::module_& m);
 void BindPyFunc(nanobind::module_& m);
+void BindSaved(nanobind::module_& m);
 void BindAutograd(nanobind::module_& m);
 void BindPyLayer(nanobind::module_& m);
 void BindOptim(nanobind::module_& m);
@@ -28,6 +29,7 @@ NB_MODULE(_core, m) {
   fleet::python::BindProgram(m);
   fleet::python::BindExecutor(m);
   fleet::python::BindPyFunc(m);
+  fleet::python::BindSaved(m);
   fleet::python::BindAutograd(m);
   fleet::python::BindPyLayer(m);
   fleet::python::BindOptim(m);

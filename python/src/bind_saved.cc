@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Programs and values of variables in files and in bytes.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "fleet/exec/saved_dialect.h"
+#include "fleet/exec/saved_model.h"
+#include "fleet/exec/saved_tensor.h"
+#include "fleet/exec/scope.h"
+
+#include "program.h"
+#include "status.h"
+#include "tensor.h"
+
+namespace fleet::python {
+namespace {
+
+using exec::SavedTensor;
+using Names = std::vector<std::string>;
+
+// Paths come as os.fsencode made them.
+base::Path PathOf(const nb::bytes& path) {
+  return base::Path(std::string(path.c_str(), path.size()));
+}
+
+std::string_view ViewOf(const nb::bytes& bytes) {
+  return {bytes.c_str(), bytes.size()};
+}
+
+template <class Call>
+auto WithoutGil(Call call) {
+  nb::gil_scoped_release release;
+  return call();
+}
+
+std::vector<SavedTensor> Named(const Names& names,
+                               const std::vector<Tensor*>& tensors) {
+  FLEET_CHECK(names.size() == tensors.size());
+  std::vector<SavedTensor> out;
+  for (size_t i = 0; i < names.size(); ++i) {
+    out.push_back({.name = names[i], .value = tensors[i]->value});
+  }
+  return out;
+}
+
+nb::list ToList(std::vector<SavedTensor> tensors) {
+  nb::list out;
+  for (SavedTensor& tensor : tensors) {
+    out.append(nb::cast(Tensor{std::move(tensor.value), tensor.name}));
+  }
+  return out;
+}
+
+// The variables of `program` with these names.
+std::vector<const program::Variable*> Find(const StaticProgram& program,
+                                           const Names& names) {
+  std::vector<const program::Variable*> found;
+  for (const std::string& name : names) {
+    const program::Variable* variable = nullptr;
+    for (size_t b = 0; b < program.graph->num_blocks(); ++b) {
+      if (variable == nullptr) {
+        variable = program.graph->block(b).FindHere(name);
+      }
+    }
+    if (variable == nullptr) {
+      ThrowIfError(NotFound("the program has no variable ", name));
+    }
+    found.push_back(variable);
+  }
+  return found;
+}
+
+void BindPrograms(nb::module_& m) {
+  m.def("serialize_program", [](const StaticProgram& program) {
+    const std::string bytes = exec::SerializeProgram(*program.graph);
+    return nb::bytes(bytes.data(), bytes.size());
+  });
+  m.def("parse_program", [](StaticProgram& into, const nb::bytes& bytes,
+                            const std::string& where) {
+    into.graph = ValueOrThrow(
+        exec::ParseProgram(Library().definitions(), ViewOf(bytes), where));
+  });
+  m.def("save_program",
+        [](const StaticProgram& program, const nb::bytes& path) {
+          ThrowIfError(WithoutGil([&, target = PathOf(path)] {
+            return exec::SaveProgram(*program.graph, target);
+          }));
+        });
+  m.def("load_program", [](StaticProgram& into, const nb::bytes& path) {
+    into.graph = ValueOrThrow(WithoutGil([source = PathOf(path)] {
+      return exec::LoadProgram(Library().definitions(), source);
+    }));
+  });
+  m.def(
+      "to_inference",
+      [](StaticProgram& into, const StaticProgram& program, const Names& feeds,
+         const Names& fetches, bool old) {
+        into.graph = ValueOrThrow(exec::ToInference(
+            Library().definitions(), *program.graph, feeds, fetches,
+            old ? exec::Paddle::k1_8 : exec::Paddle::k2));
+      },
+      nb::arg("into"), nb::arg("program"), nb::arg("feeds"), nb::arg("fetches"),
+      nb::arg("old") = false,
+      "What `fetches` need from `feeds`; `old` in ops that Paddle 1.8 has.");
+  m.def("feeds_of", [](const StaticProgram& program) {
+    return exec::FeedsOf(*program.graph);
+  });
+  m.def("fetches_of", [](const StaticProgram& program) {
+    return exec::FetchesOf(*program.graph);
+  });
+  m.def(
+      "saved_variables",
+      [](const StaticProgram& program) {
+        Names names;
+        for (const program::Variable* variable :
+             exec::SavedVariables(*program.graph)) {
+          names.push_back(variable->name);
+        }
+        return names;
+      },
+      "What lives longer than a step, in the order of one file.");
+}
+
+void BindTensors(nb::module_& m) {
+  m.def("serialize_tensors",
+        [](const Names& names, const std::vector<Tensor*>& tensors) {
+          const std::vector<SavedTensor> named = Named(names, tensors);
+          const std::string bytes = ValueOrThrow(exec::SerializeTensors(named));
+          return nb::bytes(bytes.data(), bytes.size());
+        });
+  m.def("parse_tensors", [](const nb::bytes& bytes, const Names& names,
+                            const std::string& where) {
+    return ToList(
+        ValueOrThrow(exec::ParseTensors(ViewOf(bytes), names, where)));
+  });
+  m.def("save_tensors", [](const nb::bytes& path, const Names& names,
+                           const std::vector<Tensor*>& tensors) {
+    const std::vector<SavedTensor> named = Named(names, tensors);
+    ThrowIfError(WithoutGil([&, target = PathOf(path)] {
+      return exec::SaveTensors(target, named);
+    }));
+  });
+  m.def("load_tensors", [](const nb::bytes& path, const Names& names) {
+    return ToList(ValueOrThrow(WithoutGil([&, source = PathOf(path)] {
+      return exec::LoadTensors(source, names);
+    })));
+  });
+}
+
+void BindVariables(nb::module_& m) {
+  m.def("serialize_variables", [](exec::Scope& scope, const Names& names) {
+    const std::vector<SavedTensor> tensors =
+        ValueOrThrow(exec::FindTensors(scope, names));
+    const std::string bytes = ValueOrThrow(exec::SerializeTensors(tensors));
+    return nb::bytes(bytes.data(), bytes.size());
+  });
+  m.def("save_variables", [](exec::Scope& scope, const Names& names,
+                             const nb::bytes& path, bool combined) {
+    ThrowIfError(WithoutGil([&, target = PathOf(path)] {
+      return exec::SaveVariables(scope, names, target, combined);
+    }));
+  });
+  m.def("load_variables",
+        [](exec::Scope& scope, const StaticProgram& program, const Names& names,
+           const nb::bytes& path, bool combined, const std::string& device) {
+          const auto variables = Find(program, names);
+          ThrowIfError(WithoutGil([&, source = PathOf(path)] {
+            return exec::LoadVariables(scope, variables, source, combined,
+                                       at::Device(device));
+          }));
+        });
+  m.def("set_variables",
+        [](exec::Scope& scope, const StaticProgram& program, const Names& names,
+           const std::vector<Tensor*>& tensors, const std::string& device) {
+          const auto variables = Find(program, names);
+          ThrowIfError(exec::SetVariables(
+              scope, variables, Named(names, tensors), at::Device(device)));
+        });
+  m.def("save_model", [](const StaticProgram& program, exec::Scope& scope,
+                         const nb::bytes& program_path,
+                         const nb::bytes& parameters_path, bool combined) {
+    const exec::ModelFiles files{PathOf(program_path), PathOf(parameters_path),
+                                 combined};
+    ThrowIfError(WithoutGil(
+        [&] { return exec::SaveModel(*program.graph, scope, files); }));
+  });
+}
+
+}  // namespace
+
+void BindSaved(nb::module_& m) {
+  BindPrograms(m);
+  BindTensors(m);
+  BindVariables(m);
+}
+
+}  // namespace fleet::python
