@@ -106,12 +106,21 @@ class Backward {
         const int number = def == nullptr ? -1 : def->OutputSlot(slot.name);
         const bool constant = number >= 0 && def->outputs[number].constant;
         for (const std::string& name : slot.arguments) {
+          if (!Counts(name)) continue;
           ++made_[name];
           const bool reached = op.type == "while" ? looped.contains(name) : any;
           depends_[name].push_back(reached && !constant && !Stops(name));
         }
       }
     }
+  }
+
+  // A parameter is given from outside, also behind the operation of an
+  // optimizer that changed it.
+  bool Counts(const std::string& name) const {
+    const Variable* variable = from_.Find(name);
+    return name != kEmptyName &&
+           (variable == nullptr || !variable->is_parameter);
   }
 
   bool IsMade(const std::string& name) const {
@@ -149,6 +158,7 @@ class Backward {
       const Operation& op = from_.op(i);
       for (const Slot& slot : op.outputs) {
         for (const std::string& name : slot.arguments) {
+          if (!Counts(name)) continue;
           const std::vector<bool>& versions = depends_.at(name);
           const bool any = std::find(versions.begin(), versions.end(), true) !=
                            versions.end();
@@ -168,6 +178,7 @@ class Backward {
     bool any = false;
     for (const Slot& slot : op.outputs) {
       for (const std::string& name : slot.arguments) {
+        if (!Counts(name)) continue;
         Settle(name);
         any |= gradients_.contains(name);
       }
@@ -183,7 +194,10 @@ class Backward {
     if (def == nullptr || !def->grad.exists()) return NoGradient(op);
     Operation grad{
         .type = op.type + "_grad", .attrs = op.attrs, .made_at = op.made_at};
-    for (const GradSource& use : def->grad.uses) AddUse(op, *def, use, grad);
+    for (const GradSource& use : def->grad.uses) {
+      RETURN_IF_ERROR(CheckUse(op, *def, use));
+      AddUse(op, *def, use, grad);
+    }
     TakeGradients(op);
     bool gives = false;
     for (int slot : def->grad.gives) {
@@ -226,23 +240,50 @@ class Backward {
     for (const Slot& slot : op.outputs) {
       for (const std::string& name : slot.arguments) {
         auto found = gradients_.find(name);
-        if (found == gradients_.end()) continue;
+        if (found == gradients_.end() || !Counts(name)) continue;
         taken.emplace(*found);
-        if (IsAlsoInput(op, name) || made_[name] > 1) gradients_.erase(found);
+        if (IsIn(op.inputs, name) || made_[name] > 1) gradients_.erase(found);
       }
     }
     for (const Slot& slot : op.outputs) {
-      for (const std::string& name : slot.arguments) --made_[name];
+      for (const std::string& name : slot.arguments) {
+        if (Counts(name)) --made_[name];
+      }
     }
     return taken;
   }
 
-  static bool IsAlsoInput(const Operation& op, const std::string& name) {
-    return std::any_of(
-        op.inputs.begin(), op.inputs.end(), [&](const Slot& slot) {
-          return std::find(slot.arguments.begin(), slot.arguments.end(),
-                           name) != slot.arguments.end();
-        });
+  static bool IsIn(const Slots& slots, const std::string& name) {
+    return std::any_of(slots.begin(), slots.end(), [&](const Slot& slot) {
+      return std::find(slot.arguments.begin(), slot.arguments.end(), name) !=
+             slot.arguments.end();
+    });
+  }
+
+  // The gradient must not read a variable that has another value by then.
+  Status CheckUse(const Operation& op, const OpDef& def,
+                  const GradSource& use) const {
+    if (use.kind == GradSource::kOutputGrad) return OkStatus();
+    const bool is_input = use.kind == GradSource::kInput;
+    const std::vector<std::string>& names =
+        is_input ? op.input(def.inputs[use.slot].name)
+                 : op.output(def.outputs[use.slot].name);
+    for (const std::string& name : names) {
+      auto found = made_.find(name);
+      if (found == made_.end()) continue;
+      int version = found->second;
+      if (is_input && IsIn(op.outputs, name)) --version;
+      const auto last = static_cast<int>(depends_.at(name).size());
+      const Variable* variable = from_.Find(name);
+      if (version == last || variable == nullptr || variable->persistable) {
+        continue;
+      }
+      return Unimplemented(
+          Where(op), ": its gradient needs the value that the variable ", name,
+          " had then, but a later operation overwrites it; give that one's "
+          "result another name");
+    }
+    return OkStatus();
   }
 
   void AddUse(Operation& op, const OpDef& def, const GradSource& use,
@@ -327,8 +368,7 @@ class Backward {
   // needs of the forward body's own variables becomes variables of this block.
   Status VisitConditional(Operation& op) {
     const int index = BodyOf(op);
-    ASSIGN_OR_RETURN(std::set<std::string> carried,
-                     SplitCarried(program_, index));
+    const std::set<std::string> carried = SplitCarried(program_, index);
     Block& body = program_.block(index);
     Block& grad_body = program_.AddBlock(to_.index());
     grad_body.set_forward_block(index);
@@ -406,8 +446,7 @@ class Backward {
   Status VisitLoop(size_t position) {
     const int index = BodyOf(from_.op(position));
     const std::set<std::string> wanted = DependingOnLoop(from_.op(position));
-    ASSIGN_OR_RETURN(std::set<std::string> carried,
-                     SplitCarried(program_, index));
+    const std::set<std::string> carried = SplitCarried(program_, index);
     Block& body = program_.block(index);
     Block& grad_body = program_.AddBlock(to_.index());
     grad_body.set_forward_block(index);

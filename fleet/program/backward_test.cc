@@ -171,18 +171,46 @@ TEST_F(BackwardTest, OutputThatOnlyTheGradientNeedsIsAdded) {
   EXPECT_EQ(block().Find(pool.output("Mask")[0])->type.dtype, DType::kInt64);
 }
 
-// w = tanh(w) in place of itself, twice.
 TEST_F(BackwardTest, VariableThatIsWrittenAgain) {
-  Append("tanh", {{"X", {"w"}}}, {{"Out", {"h"}}});
-  Append("square", {{"X", {"h"}}}, {{"Out", {"h"}}});
+  Append("square", {{"X", {"w"}}}, {{"Out", {"h"}}});
+  Append("relu", {{"X", {"h"}}}, {{"Out", {"h"}}});
   Append("mean", {{"X", {"h"}}}, {{"Out", {"loss"}}});
   ASSERT_OK_AND_ASSIGN(auto gradients, Run("loss"));
   EXPECT_TRUE(gradients.contains("w"));
-  const Operation& tanh = block().op(block().num_ops() - 1);
-  const Operation& square = block().op(block().num_ops() - 2);
-  EXPECT_EQ(tanh.type, "tanh_grad");
+  const Operation& square = block().op(block().num_ops() - 1);
+  const Operation& relu = block().op(block().num_ops() - 2);
   EXPECT_EQ(square.type, "square_grad");
-  EXPECT_EQ(tanh.input("Out@GRAD"), square.output("X@GRAD"));
+  EXPECT_EQ(relu.type, "relu_grad");
+  EXPECT_EQ(square.input("Out@GRAD"), relu.output("X@GRAD"));
+}
+
+TEST_F(BackwardTest, ValueThatIsGoneWhenItsGradientNeedsIt) {
+  Append("tanh", {{"X", {"w"}}}, {{"Out", {"h"}}});
+  Append("square", {{"X", {"h"}}}, {{"Out", {"h"}}});
+  Append("mean", {{"X", {"h"}}}, {{"Out", {"loss"}}});
+  EXPECT_THAT(Run("loss").status().message(),
+              HasSubstr("net.py:9: square: its gradient needs the value that "
+                        "the variable h had then"));
+}
+
+// Two losses, each minimized, one after the other.
+TEST_F(BackwardTest, ParameterThatAnOptimizerHasChanged) {
+  AddVariable("lr", {1});
+  Append("tanh", {{"X", {"w"}}}, {{"Out", {"h"}}});
+  Append("mean", {{"X", {"h"}}}, {{"Out", {"loss"}}});
+  ASSERT_OK(Run("loss").status());
+  Append("sgd",
+         {{"Param", {"w"}}, {"LearningRate", {"lr"}}, {"Grad", {"w@GRAD"}}},
+         {{"ParamOut", {"w"}}});
+  Append("relu", {{"X", {"w"}}}, {{"Out", {"g"}}});
+  Append("elementwise_add", {{"X", {"g"}}, {"Y", {"h"}}}, {{"Out", {"s"}}});
+  Append("mean", {{"X", {"s"}}}, {{"Out", {"other"}}});
+  ASSERT_OK_AND_ASSIGN(auto gradients, Run("other"));
+  ASSERT_TRUE(gradients.contains("w"));
+  const Operation& sum = block().op(block().num_ops() - 1);
+  EXPECT_EQ(sum.type, "sum");
+  EXPECT_THAT(sum.output("Out"), ElementsAre(gradients["w"]));
+  EXPECT_EQ(sum.input("X").size(), 2);
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ void FillBodySlots(Program& program, Operation& op) {
   SetSlot(op.outputs, "Out", uses.writes);
 }
 
-Result<std::set<std::string>> SplitCarried(Program& program, int index) {
+std::set<std::string> SplitCarried(Program& program, int index) {
   Block& body = program.block(index);
   std::map<std::string, size_t> written;  // by which operation
   std::set<std::string> carried;
@@ -111,13 +111,7 @@ Result<std::set<std::string>> SplitCarried(Program& program, int index) {
       if (variable != nullptr && variable->kind == VariableKind::kTensorArray) {
         continue;
       }
-      if (!written.emplace(name, i).second) {
-        return Unimplemented(
-            op.made_at, op.made_at.empty() ? "" : ": ", op.type,
-            " writes the variable ", name,
-            " a second time in the body of a loop or branch, which cannot be "
-            "differentiated; give the result another name");
-      }
+      written.emplace(name, i);  // the first time
     }
   }
   std::erase_if(carried, [&](const std::string& name) {

@@ -37,10 +37,9 @@ Uses UsesOf(const Program& program, int index);
 void FillBodySlots(Program& program, Operation& op);
 
 // Before the body `index` is differentiated: makes it read what was there when
-// it began under another name, "x@IN", if it writes x itself. Unimplemented
-// when it writes a variable twice; names the operation and the user's line.
-// Returns the variables x.
-Result<std::set<std::string>> SplitCarried(Program& program, int index);
+// it began under another name, "x@IN", if it writes x itself. Returns the
+// variables x.
+std::set<std::string> SplitCarried(Program& program, int index);
 
 // Replaces the variable `from` by `to` in the operations [begin, end) of
 // `block` and in their bodies.

@@ -325,6 +325,49 @@ TEST_F(ControlTest, GradientOfABranchInALoop) {
                  {"x", "w"});
 }
 
+// s = x; if (flag) { n times: s = sin(s * w) }
+const std::string kLoopInBranch =
+    "{ // block 0\n" + Declare({"x", "w", "s", "t", "y", "loss"}) +
+    Declare({"i", "n"}, "int64") + Declare({"flag", "other", "go"}, "bool") +
+    Declare({"mask"}, "int32") + R"(
+    {} = conditional_block(inputs={Cond=['flag']}, sub_block = block[1])
+    {Out=['other']} = logical_not(inputs={X=['flag']})
+    {} = conditional_block(inputs={Cond=['other']}, sub_block = block[3])
+    {Out=['mask']} = assign(inputs={X=['other']})
+    {Out=['y']} = select_input(inputs={X=['s', 't'], Mask=['mask']})
+    {Out=['loss']} = elementwise_mul(inputs={X=['y'], Y=['w']})
+}
+{ // block 1, parent 0
+)" + Declare({"u"}) +
+    R"(
+    {Out=['i']} = fill_constant(inputs={}, value = 0.0)
+    {Out=['u']} = assign(inputs={X=['x']})
+    {Out=['go']} = less_than(inputs={X=['i'], Y=['n']})
+    {} = while(inputs={Condition=['go']}, sub_block = block[2])
+    {Out=['s']} = assign(inputs={X=['u']})
+}
+{ // block 2, parent 1
+)" + Declare({"p", "q"}) +
+    R"(
+    {Out=['p']} = elementwise_mul(inputs={X=['u'], Y=['w']})
+    {Out=['q']} = sin(inputs={X=['p']})
+    {Out=['u']} = assign(inputs={X=['q']})
+    {Out=['i']} = increment(inputs={X=['i']}, step = 1.0)
+    {Out=['go']} = less_than(inputs={X=['i'], Y=['n']})
+}
+{ // block 3, parent 0
+    {Out=['t']} = sin(inputs={X=['x']})
+}
+)";
+
+TEST_F(ControlTest, GradientOfALoopInABranch) {
+  Parse(kLoopInBranch);
+  for (double flag : {1.0, 0.0}) {
+    CheckGradients({{"x", 0.7}, {"w", 1.3}, {"n", 3}, {"flag", flag}},
+                   {"x", "w"});
+  }
+}
+
 TEST_F(ControlTest, CloneForTestForgetsWhatGradientsSaved) {
   Parse(kLoop);
   const std::string before = ToString(*program_, {.variables = false});
@@ -370,7 +413,8 @@ TEST_F(ControlTest, AVariableThatABodyWritesTwice) {
   EXPECT_THAT(AppendBackward(registry_, *program_, {{"loss", ""}}, {})
                   .status()
                   .message(),
-              HasSubstr("net.py:6: sin writes the variable y a second time"));
+              HasSubstr("net.py:6: sin: its gradient needs the value that the "
+                        "variable y had then"));
 }
 
 }  // namespace
