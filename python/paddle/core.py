@@ -2,7 +2,7 @@
 """The names of the old C++ module that scripts reach for."""
 
 from . import _core
-from ._later import explain
+from ._later import explain, on_first_use
 from .framework import dtype as _dtype
 from .framework.place import (
     CPUPlace,
@@ -18,11 +18,13 @@ __all__ = [
     "CUDAPlace",
     "EOFException",
     "EnforceNotMet",
+    "LoDTensorArray",
     "VarBase",
     "VarDesc",
     "get_cuda_device_count",
     "is_compiled_with_cuda",
     "is_compiled_with_xpu",
+    "op_proto_and_checker_maker",
 ]
 
 VarBase = _core.Tensor
@@ -37,6 +39,16 @@ class EOFException(Exception):
 
 class VarDesc:
     class VarType:
+        LOD_TENSOR = 7
+        SELECTED_ROWS = 8
+        FEED_MINIBATCH = 9
+        FETCH_LIST = 10
+        STEP_SCOPES = 11
+        LOD_RANK_TABLE = 12
+        LOD_TENSOR_ARRAY = 13
+        PLACE_LIST = 14
+        READER = 15
+        RAW = 17
         BOOL = _dtype.bool
         INT8 = _dtype.int8
         UINT8 = _dtype.uint8
@@ -53,8 +65,50 @@ def get_cuda_device_count():
     return _core.num_cuda_devices()
 
 
-__getattr__ = explain(
-    __name__,
-    static_graphs="Scope LoDTensor LoDTensorArray ProgramDesc Executor globals",
-    the_parameter_server="Gloo",
+class op_proto_and_checker_maker:
+    """What operations are there for, and under which attributes they say so."""
+
+    class OpRole:
+        Forward = 0
+        Backward = 1
+        Optimize = 2
+        RPC = 4
+        Dist = 8
+        LRSched = 16
+        Loss = 256
+
+    @staticmethod
+    def kOpRoleAttrName():
+        return "op_role"
+
+    @staticmethod
+    def kOpRoleVarAttrName():
+        return "op_role_var"
+
+    @staticmethod
+    def kOpNameScopeAttrName():
+        return "op_namescope"
+
+    @staticmethod
+    def kOpDeviceAttrName():
+        return "op_device"
+
+
+class LoDTensorArray(list):
+    """A list of LoDTensors."""
+
+
+__getattr__ = on_first_use(
+    __package__,
+    {
+        "LoDTensor": (".static.executor", "LoDTensor"),
+        "Scope": (".static.executor", "Scope"),
+        "Tensor": (".static.executor", "LoDTensor"),
+        "globals": (".fluid.flags", "flags"),
+    },
+    explain(
+        __name__,
+        static_graphs="ProgramDesc Executor",
+        the_parameter_server="Gloo",
+    ),
 )

@@ -213,5 +213,5 @@ def test_diag_embed(offset, dims):
 
 
 def test_sequence_pool_says_what_to_use_instead():
-    with pytest.raises(NotImplementedError, match="comes with static graphs"):
+    with pytest.raises(TypeError, match="which eager tensors do not carry"):
         F.sequence_pool(paddle.to_tensor(floats(3, 2)), "sum")

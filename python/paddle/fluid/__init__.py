@@ -2,10 +2,11 @@
 """Names of Paddle 1.x, for the scripts that still use them.
 
 Everything here is another name, or another order of arguments, for what the rest
-of the package does. What builds static programs raises and says so.
+of the package does.
 """
 
 from .._later import explain as _explain
+from .._later import on_first_use as _on_first_use
 from ..batch import batch
 from ..framework.mode import in_dynamic_mode as in_dygraph_mode
 from ..framework.param_attr import ParamAttr, WeightNormParamAttr
@@ -17,68 +18,149 @@ from ..framework.place import (
     cuda_places,
     is_compiled_with_cuda,
 )
+from ..static import InputSpec
+from ..static import data as _data
 from ..utils import unique_name
 from . import (
+    backward,
     clip,
+    compiler,
     core,
+    data_feeder,
     dygraph,
+    executor,
     framework,
     initializer,
+    input,
     io,
     layers,
+    lod_tensor,
     metrics,
+    nets,
     optimizer,
     param_attr,
     regularizer,
 )
+from .backward import append_backward, gradients
+from .compiler import CompiledProgram
+from .core import LoDTensor, LoDTensorArray, Scope, Tensor
+from .data_feeder import DataFeeder
 from .dygraph import disable_dygraph, enable_dygraph, load_dygraph, save_dygraph
-from .framework import Parameter, Variable, require_version
-from .input import one_hot
+from .executor import Executor, FetchHandler, global_scope, scope_guard
+from .flags import get_flags, set_flags
+from .framework import (
+    Parameter,
+    Program,
+    Variable,
+    default_main_program,
+    default_startup_program,
+    device_guard,
+    name_scope,
+    program_guard,
+    require_version,
+)
+from .input import embedding, one_hot
 from .io import DataLoader
+from .lod_tensor import create_lod_tensor, create_random_int_lodtensor
+from .parallel_executor import BuildStrategy, ExecutionStrategy, ParallelExecutor
 
 __all__ = [
+    "BuildStrategy",
     "CPUPlace",
     "CUDAPinnedPlace",
     "CUDAPlace",
+    "CompiledProgram",
+    "DataFeeder",
     "DataLoader",
+    "ExecutionStrategy",
+    "Executor",
+    "FetchHandler",
+    "InputSpec",
+    "LoDTensor",
+    "LoDTensorArray",
+    "ParallelExecutor",
     "ParamAttr",
     "Parameter",
+    "Program",
+    "Scope",
+    "Tensor",
     "Variable",
     "WeightNormParamAttr",
+    "append_backward",
+    "backward",
     "batch",
     "clip",
+    "compiler",
     "core",
     "cpu_places",
+    "create_lod_tensor",
+    "create_random_int_lodtensor",
     "cuda_places",
+    "data",
+    "data_feeder",
+    "default_main_program",
+    "default_startup_program",
+    "device_guard",
     "disable_dygraph",
     "dygraph",
+    "embedding",
     "enable_dygraph",
+    "executor",
     "framework",
+    "get_flags",
+    "global_scope",
+    "gradients",
     "in_dygraph_mode",
     "initializer",
+    "input",
     "io",
     "is_compiled_with_cuda",
     "layers",
+    "load",
     "load_dygraph",
+    "lod_tensor",
+    "memory_optimize",
     "metrics",
+    "name_scope",
+    "nets",
     "one_hot",
     "optimizer",
     "param_attr",
+    "program_guard",
     "regularizer",
+    "release_memory",
     "require_version",
+    "save",
     "save_dygraph",
+    "scope_guard",
+    "set_flags",
     "unique_name",
 ]
 
-__getattr__ = _explain(
+
+def data(name, shape, dtype="float32", lod_level=0):
+    """A variable that a run is fed. None or -1 in `shape` is known only then."""
+    return _data(name, shape, dtype, lod_level)
+
+
+def memory_optimize(
+    input_program, skip_opt_set=None, print_log=False, level=0, skip_grads=True
+):
+    """Does nothing: the executor plans memory by itself."""
+
+
+def release_memory(input_program, skip_opt_set=None):
+    """Does nothing: the executor plans memory by itself."""
+
+
+__getattr__ = _on_first_use(
     __name__,
-    static_graphs="Executor Program program_guard default_main_program "
-    "default_startup_program data embedding DataFeeder DataFeedDesc DatasetFactory "
-    "LoDTensor LoDTensorArray Tensor Scope global_scope scope_guard name_scope "
-    "device_guard CompiledProgram BuildStrategy ExecutionStrategy ParallelExecutor "
-    "create_lod_tensor create_random_int_lodtensor memory_optimize "
-    "release_memory append_backward gradients nets backward compiler executor "
-    "profiler contrib average evaluator install_check save load",
-    the_parameter_server="DistributeTranspiler DistributeTranspilerConfig transpiler "
-    "incubate communicator distributed",
+    {"load": (".io", "load"), "save": (".io", "save")},
+    _explain(
+        __name__,
+        mixed_precision="contrib",
+        the_parameter_server="DatasetFactory DataFeedDesc DistributeTranspiler "
+        "DistributeTranspilerConfig transpiler incubate communicator distributed",
+        measuring="profiler average evaluator install_check",
+    ),
 )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradient clipping under its old names."""
 
-from .._later import explain
 from ..nn.clip import ClipGradByGlobalNorm, ClipGradByNorm, ClipGradByValue
+from ..static.program import default_main_program
 
 GradientClipByValue = ClipGradByValue
 GradientClipByNorm = ClipGradByNorm
@@ -12,6 +12,24 @@ __all__ = [
     "GradientClipByGlobalNorm",
     "GradientClipByNorm",
     "GradientClipByValue",
+    "set_gradient_clip",
 ]
 
-__getattr__ = explain(__name__, static_graphs="set_gradient_clip ErrorClipByValue")
+
+def set_gradient_clip(clip, param_list=None, program=None):
+    """Clips the gradients of a program in every `minimize` that comes after, unless its
+    optimizer has a grad_clip of its own."""
+    kinds = (ClipGradByValue, ClipGradByNorm, ClipGradByGlobalNorm)
+    if not isinstance(clip, kinds):
+        raise TypeError(
+            "set_gradient_clip: clip must be one of GradientClipByValue, "
+            "GradientClipByNorm and GradientClipByGlobalNorm, but is a "
+            f"{type(clip).__name__}"
+        )
+    if param_list is not None:
+        raise ValueError(
+            "set_gradient_clip: param_list is not supported; ParamAttr(need_clip=False) "
+            "leaves a parameter out"
+        )
+    program = default_main_program() if program is None else program
+    program._grad_clip = clip

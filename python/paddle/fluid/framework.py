@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modes, types of variables, and the check of the version."""
+"""Modes, programs, types of variables, and the check of the version."""
 
+from .._core import Block, Operator
 from .._core import Tensor as Variable
-from .._later import explain
 from ..framework.mode import in_dynamic_mode as in_dygraph_mode
 from ..framework.parameter import Parameter
 from ..framework.place import (
@@ -12,27 +12,47 @@ from ..framework.place import (
     cuda_places,
     is_compiled_with_cuda,
 )
+from ..static.program import (
+    OpRole,
+    Program,
+    default_main_program,
+    default_startup_program,
+    device_guard,
+    name_scope,
+    program_guard,
+    switch_main_program,
+    switch_startup_program,
+)
 from ..utils import require_version
 
 __all__ = [
+    "Block",
     "CPUPlace",
     "CUDAPlace",
+    "OpRole",
+    "Operator",
     "ParamBase",
     "Parameter",
+    "Program",
     "Variable",
     "cpu_places",
     "cuda_places",
+    "default_main_program",
+    "default_startup_program",
+    "device_guard",
+    "grad_var_name",
     "in_dygraph_mode",
     "is_compiled_with_cuda",
+    "name_scope",
+    "program_guard",
     "require_version",
+    "switch_main_program",
+    "switch_startup_program",
 ]
 
 ParamBase = Parameter
 
 
-__getattr__ = explain(
-    __name__,
-    static_graphs="Program Block Operator program_guard name_scope device_guard "
-    "default_main_program default_startup_program switch_main_program "
-    "switch_startup_program",
-)
+def grad_var_name(var_name):
+    """The name of a variable's gradient."""
+    return var_name + "@GRAD"

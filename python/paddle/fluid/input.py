@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-from .._later import explain
 from ..nn import functional as _F
+from ..static.nn import embedding
 
-__all__ = ["one_hot"]
+__all__ = ["embedding", "one_hot"]
 
 
 def one_hot(input, depth, allow_out_of_range=False):
@@ -10,6 +10,3 @@ def one_hot(input, depth, allow_out_of_range=False):
     if allow_out_of_range:
         raise ValueError("one_hot: allow_out_of_range is not supported")
     return _F.one_hot(input, depth)
-
-
-__getattr__ = explain(__name__, static_graphs="embedding")

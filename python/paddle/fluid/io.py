@@ -14,6 +14,7 @@ from ..io import (
     TensorDataset,
     get_worker_info,
 )
+from ..io.generator_loader import GeneratorLoader
 from ..reader import (
     buffered,
     cache,
@@ -30,6 +31,7 @@ __all__ = [
     "DataLoader",
     "Dataset",
     "IterableDataset",
+    "PyReader",
     "RandomSampler",
     "Sampler",
     "SequenceSampler",
@@ -46,9 +48,25 @@ __all__ = [
     "xmap_readers",
 ]
 
+class PyReader(GeneratorLoader):
+    """A loader over generators; see paddle.io.DataLoader.from_generator."""
+
+    def __init__(
+        self,
+        feed_list=None,
+        capacity=None,
+        use_double_buffer=True,
+        iterable=True,
+        return_list=False,
+    ):
+        super().__init__(
+            feed_list, capacity, use_double_buffer, iterable, return_list, False, True
+        )
+
+
 __getattr__ = explain(
     __name__,
-    static_graphs="PyReader save_vars save_params save_persistables save_persistable "
+    static_graphs="save_vars save_params save_persistables save_persistable "
     "load_vars load_params load_persistables save_inference_model "
     "load_inference_model save load load_program_state set_program_state",
 )

@@ -6,6 +6,7 @@
 
 from .. import optimizer as _optimizer
 from .._later import explain
+from .optimizer_wrappers import GradientMergeOptimizer, RecomputeOptimizer
 
 _OLD_NAMES = {
     "parameter_list": "parameters",
@@ -108,6 +109,7 @@ __all__ = [
     "AdamaxOptimizer",
     "Ftrl",
     "FtrlOptimizer",
+    "GradientMergeOptimizer",
     "Lamb",
     "LambOptimizer",
     "LarsMomentum",
@@ -116,13 +118,15 @@ __all__ = [
     "MomentumOptimizer",
     "RMSProp",
     "RMSPropOptimizer",
+    "RecomputeOptimizer",
     "SGD",
     "SGDOptimizer",
 ]
 
 __getattr__ = explain(
     __name__,
-    static_graphs="DecayedAdagrad DecayedAdagradOptimizer Dpsgd DpsgdOptimizer "
-    "DGCMomentumOptimizer ExponentialMovingAverage GradientMergeOptimizer "
-    "LookaheadOptimizer ModelAverage PipelineOptimizer RecomputeOptimizer",
+    averaging_of_parameters="ExponentialMovingAverage LookaheadOptimizer ModelAverage",
+    sparse_communication="DGCMomentumOptimizer",
+    pipelines="PipelineOptimizer",
+    rare_update_rules="DecayedAdagrad DecayedAdagradOptimizer Dpsgd DpsgdOptimizer",
 )

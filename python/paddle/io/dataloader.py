@@ -5,7 +5,8 @@ import collections
 import numbers
 import weakref
 
-from . import _tensors
+from ..framework.mode import in_dynamic_mode
+from . import _tensors, feed
 from .collate import default_collate_fn, default_convert_fn
 from .dataset import IterableDataset
 from .generator_loader import GeneratorLoader
@@ -34,10 +35,12 @@ class DataLoader:
     Args:
         dataset: a Dataset, an IterableDataset, or anything with
             `__getitem__` and `__len__`.
-        feed_list: the variables to feed in static graph mode; unused in eager.
+        feed_list: in static mode the data variables of a program: a batch is then
+            what Executor.run takes as its feed, unless return_list.
         places: accepted for compatibility; tensors are made on the current
             device.
-        return_list: accepted for compatibility; eager batches are lists.
+        return_list: in static mode whether batches are lists all the same; in
+            eager mode they always are.
         batch_sampler: yields lists of indices; excludes batch_size, shuffle and
             drop_last.
         batch_size: samples per batch, or None.
@@ -59,7 +62,7 @@ class DataLoader:
         dataset,
         feed_list=None,
         places=None,
-        return_list=True,
+        return_list=None,
         batch_sampler=None,
         batch_size=1,
         shuffle=False,
@@ -128,6 +131,11 @@ class DataLoader:
         self._current = None  # the iterator that holds the persistent workers
 
     def __iter__(self):
+        if self.feed_list and not self.return_list and not in_dynamic_mode():
+            return ([feed.from_batch(self.feed_list, b)] for b in self._batches())
+        return self._batches()
+
+    def _batches(self):
         if self.num_workers == 0:
             return _LocalIterator(self)
         if not self._persistent:

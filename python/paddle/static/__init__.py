@@ -14,7 +14,9 @@ from .compiled import (
     ParallelExecutor,
 )
 from .executor import Executor, Scope, global_scope, scope_guard
+from .global_variable import create_global_var
 from .input import InputSpec, data
+from .metric import accuracy, auc
 from .nn import create_parameter
 from .program import (
     Program,
@@ -24,6 +26,7 @@ from .program import (
     name_scope,
     program_guard,
 )
+from .python_ops import Print, py_func
 
 _ON_FIRST_USE = {}
 
@@ -38,12 +41,16 @@ __all__ = [
     "Executor",
     "InputSpec",
     "ParallelExecutor",
+    "Print",
     "Program",
     "Scope",
     "Variable",
     "WeightNormParamAttr",
+    "accuracy",
     "append_backward",
+    "auc",
     "cpu_places",
+    "create_global_var",
     "create_parameter",
     "cuda_places",
     "data",
@@ -55,5 +62,6 @@ __all__ = [
     "name_scope",
     "nn",
     "program_guard",
+    "py_func",
     "scope_guard",
 ]

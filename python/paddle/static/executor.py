@@ -187,6 +187,36 @@ def _one_feed(feed):
     }
 
 
+def _with_offsets(program, feed):
+    """`feed` with LoDTensors as their values and, where the variable is a sequence,
+    where its parts begin."""
+    import numpy as np
+
+    fed = {}
+    block = program.global_block()
+    for key, value in feed.items():
+        name = key if isinstance(key, str) else key.name
+        if type(value) is not LoDTensor:
+            fed[name] = value
+            continue
+        fed[name] = value._value()
+        if not block.has_var(f"{name}@LOD"):
+            continue
+        lod = value.lod()
+        if len(lod) != 1:
+            raise ValueError(
+                f"Executor.run: {name} is a sequence of lod_level 1, but what is fed has "
+                f"{len(lod)} levels"
+            )
+        if not value.has_valid_recursive_sequence_lengths():
+            raise ValueError(
+                f"Executor.run: the sequences of {name} end at {lod[-1][-1]}, but it has "
+                f"{fed[name].shape[0]} rows"
+            )
+        fed[f"{name}@LOD"] = np.array(lod[0], "int64")
+    return fed
+
+
 class Executor:
     """Runs programs on `place`; without one on the GPU if there is one.
 
@@ -230,6 +260,10 @@ class Executor:
             fetch_list = _as_list(fetch_list)
         if scope is None:
             scope = _scope
+        for reader in program._readers:
+            feed = reader._add_to(feed)
+        if feed is not None and LoDTensor in map(type, feed.values()):
+            feed = _with_offsets(program, feed)
         for scheduler, name in program._schedulers:
             scope._set_number(name, scheduler())
         if self._closed:

@@ -3,6 +3,7 @@
 
 import paddle
 
+from ... import _ops
 from ...nn import functional as _F
 from ...nn.functional import log_loss, softmax_with_cross_entropy, square_error_cost
 
@@ -18,15 +19,7 @@ __all__ = [
 def cross_entropy(input, label, soft_label=False, ignore_index=-100):
     """-log of the probability of the label, [N, 1]; `input` are probabilities, not
     logits."""
-    loss = _F.cross_entropy(
-        input,
-        label,
-        ignore_index=ignore_index,
-        reduction="none",
-        soft_label=soft_label,
-        use_softmax=False,
-    )
-    return paddle.reshape(loss, [*input.shape[:-1], 1])
+    return _ops.cross_entropy(input, label, soft_label, ignore_index)
 
 
 def sigmoid_cross_entropy_with_logits(

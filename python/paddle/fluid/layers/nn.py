@@ -4,15 +4,10 @@
 import paddle
 
 from ... import (
-    equal,
-    greater_equal,
-    greater_than,
-    less_equal,
-    less_than,
+    _ops,
     logical_and,
     logical_not,
     logical_or,
-    not_equal,
 )
 from ...nn import functional as _F
 from ...nn.functional import label_smooth, log_softmax
@@ -25,18 +20,15 @@ __all__ = [
     "dropout",
     "elementwise_add",
     "elementwise_div",
+    "elementwise_floordiv",
     "elementwise_max",
     "elementwise_min",
+    "elementwise_mod",
     "elementwise_mul",
     "elementwise_pow",
     "elementwise_sub",
-    "equal",
-    "greater_equal",
-    "greater_than",
     "l2_normalize",
     "label_smooth",
-    "less_equal",
-    "less_than",
     "log_softmax",
     "logical_and",
     "logical_not",
@@ -44,7 +36,6 @@ __all__ = [
     "matmul",
     "mean",
     "mul",
-    "not_equal",
     "one_hot",
     "pad",
     "pool2d",
@@ -60,24 +51,23 @@ __all__ = [
 ]
 
 
-def _elementwise(function):
+def _elementwise(op):
     def apply(x, y, axis=-1, act=None, name=None):
         """`axis` is where the dimensions of y begin in x; -1: they end together."""
-        behind = len(x.shape) - axis - len(y.shape)
-        if axis != -1 and behind > 0:
-            y = paddle.reshape(y, [*y.shape, *[1] * behind])
-        return activate(function(x, y), act)
+        return activate(op(x, y, axis), act)
 
     return apply
 
 
-elementwise_add = _elementwise(paddle.add)
-elementwise_sub = _elementwise(paddle.subtract)
-elementwise_mul = _elementwise(paddle.multiply)
-elementwise_div = _elementwise(paddle.divide)
-elementwise_max = _elementwise(paddle.maximum)
-elementwise_min = _elementwise(paddle.minimum)
-elementwise_pow = _elementwise(paddle.pow)
+elementwise_add = _elementwise(_ops.elementwise_add)
+elementwise_sub = _elementwise(_ops.elementwise_sub)
+elementwise_mul = _elementwise(_ops.elementwise_mul)
+elementwise_div = _elementwise(_ops.elementwise_div)
+elementwise_max = _elementwise(_ops.elementwise_max)
+elementwise_min = _elementwise(_ops.elementwise_min)
+elementwise_pow = _elementwise(_ops.elementwise_pow)
+elementwise_mod = _elementwise(_ops.elementwise_mod)
+elementwise_floordiv = _elementwise(_ops.elementwise_floordiv)
 
 
 def _reduction(function):
@@ -97,7 +87,7 @@ reduce_any = _reduction(paddle.any)
 
 
 def mean(x, name=None):
-    return paddle.mean(x)
+    return _ops.mean(x)
 
 
 def scale(x, scale=1.0, bias=0.0, bias_after_scale=True, act=None, name=None):
@@ -120,14 +110,7 @@ def matmul(x, y, transpose_x=False, transpose_y=False, alpha=1.0, name=None):
 def mul(x, y, x_num_col_dims=1, y_num_col_dims=1, name=None):
     """The product of x and y as matrices, split into rows and columns after so many
     dimensions."""
-    rows, columns = x.shape[:x_num_col_dims], y.shape[y_num_col_dims:]
-    inner = 1
-    for size in y.shape[:y_num_col_dims]:
-        inner *= size
-    product = paddle.matmul(
-        paddle.reshape(x, [-1, inner]), paddle.reshape(y, [inner, -1])
-    )
-    return paddle.reshape(product, [*rows, *columns])
+    return _ops.mul(x, y, x_num_col_dims, y_num_col_dims)
 
 
 def dropout(
@@ -167,8 +150,10 @@ def pool2d(
     if pool_type not in ("max", "avg"):
         raise ValueError(f"pool2d: pool_type must be 'max' or 'avg': {pool_type!r}")
     if global_pooling:
+        if pool_type == "avg":
+            return _F.adaptive_avg_pool2d(input, 1, data_format)
         first = 2 if data_format == "NCHW" else 1
-        pool_size, pool_stride, pool_padding = input.shape[first : first + 2], 1, 0
+        return paddle.max(input, [first, first + 1], True)
     shared = {"ceil_mode": ceil_mode, "data_format": data_format}
     if pool_type == "max":
         return _F.max_pool2d(input, pool_size, pool_stride, pool_padding, **shared)

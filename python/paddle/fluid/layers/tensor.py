@@ -4,11 +4,11 @@
 import paddle
 
 from ... import (
+    _ops,
     assign,
     cast,
     gather,
     gather_nd,
-    increment,
     ones_like,
     scatter,
     shape,
@@ -21,24 +21,28 @@ from ... import (
     where,
     zeros_like,
 )
-from ...metric import accuracy
+from ...framework.dtype import convert
+from ...static.global_variable import create_global_var
+from ...static.program import default_main_program
+from ...utils import unique_name
 from .activate import activate
 
 __all__ = [
-    "accuracy",
     "argmax",
     "argmin",
     "argsort",
     "assign",
     "cast",
     "concat",
+    "create_global_var",
+    "create_tensor",
     "expand",
     "fill_constant",
+    "fill_constant_batch_size_like",
     "flatten",
     "gather",
     "gather_nd",
     "gaussian_random",
-    "increment",
     "ones",
     "ones_like",
     "reshape",
@@ -67,6 +71,35 @@ def fill_constant(shape, dtype, value, force_cpu=False, out=None, name=None):
     return filled if out is None else assign(filled, out)
 
 
+def fill_constant_batch_size_like(
+    input,
+    shape,
+    dtype,
+    value,
+    input_dim_idx=0,
+    output_dim_idx=0,
+    force_cpu=False,
+):
+    """A tensor of `value` and of this shape, but with as many rows as `input` has."""
+    kind = convert(dtype)
+    return _ops.fill_constant_batch_size_like(
+        input, list(shape), input_dim_idx, output_dim_idx, kind, float(value)
+    )
+
+
+def create_tensor(dtype, name=None, persistable=False):
+    """A variable of a program that something has to be assigned to first."""
+    return (
+        default_main_program()
+        .current_block()
+        .create_var(
+            name=name or unique_name.generate("create_tensor"),
+            dtype=dtype,
+            persistable=persistable,
+        )
+    )
+
+
 def zeros(shape, dtype, force_cpu=False, name=None):
     return paddle.zeros(shape, dtype)
 
@@ -90,10 +123,14 @@ def reshape(x, shape, actual_shape=None, act=None, inplace=False, name=None):
 
 def flatten(x, axis=1, name=None):
     """Two dimensions: those before `axis` and the rest."""
-    rows = 1
-    for size in x.shape[:axis]:
-        rows *= size
-    return paddle.reshape(x, [rows, -1])
+    rank = len(x.shape)
+    if not 0 <= axis <= rank:
+        raise ValueError(f"flatten: axis {axis} must lie in [0, {rank}]")
+    if axis in (0, rank):
+        return paddle.reshape(x, [1, -1] if axis == 0 else [-1, 1])
+    if axis < rank - 1:
+        x = paddle.flatten(x, axis, -1)
+    return paddle.flatten(x, 0, axis - 1) if axis > 1 else x
 
 
 def squeeze(input, axes, name=None):

@@ -4,6 +4,7 @@
 import paddle
 
 from ... import _ops
+from ..._core import Variable
 
 __all__ = ["diag_embed", "label_smooth", "sequence_mask", "sequence_pool"]
 
@@ -58,9 +59,13 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
 
 
 def sequence_pool(input, pool_type, is_test=False, pad_value=0.0):
-    """One vector for each sequence of a tensor that knows where its sequences end."""
-    raise NotImplementedError(
+    """One vector for each sequence of a Variable with lod_level 1; see
+    paddle.fluid.layers.sequence_pool."""
+    from ...static.sequence import sequence_pool as pool
+
+    if isinstance(input, Variable):
+        return pool(input, pool_type, is_test, pad_value)
+    raise TypeError(
         "sequence_pool needs the lengths of sequences (LoD), which eager tensors do "
-        "not carry; it comes with static graphs. For padded sequences use "
-        "sequence_mask and a sum or maximum."
+        "not carry. For padded sequences use sequence_mask and a sum or maximum."
     )

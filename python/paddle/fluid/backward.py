@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+from ..static.backward import append_backward, gradients
+
+__all__ = ["append_backward", "gradients"]

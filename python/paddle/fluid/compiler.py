@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+from ..static.compiled import BuildStrategy, CompiledProgram, ExecutionStrategy
+
+__all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy"]

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers of programs that do something around another one."""
+
+import paddle
+
+from .. import _ops
+from ..optimizer.program_update import persistable
+from ..static.control_flow import append_conditional, new_body
+from ..static.program import OpRole, program_guard, role_guard
+from ..utils import unique_name
+
+__all__ = ["GradientMergeOptimizer", "RecomputeOptimizer"]
+
+
+class _Wrapper:
+    """What it does not do itself, the optimizer inside does."""
+
+    def __init__(self, optimizer):
+        self.inner_optimizer = optimizer
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["inner_optimizer"], name)
+
+    def backward(
+        self,
+        loss,
+        startup_program=None,
+        parameter_list=None,
+        no_grad_set=None,
+        callbacks=None,
+    ):
+        return self.inner_optimizer.backward(
+            loss, startup_program, parameter_list, no_grad_set
+        )
+
+    def apply_gradients(self, params_grads, startup_program=None):
+        return self.inner_optimizer.apply_gradients(params_grads, startup_program)
+
+    def apply_optimize(self, loss, startup_program, params_grads):
+        return self.apply_gradients(params_grads, startup_program)
+
+    def minimize(
+        self, loss, startup_program=None, parameter_list=None, no_grad_set=None
+    ):
+        pairs = self.backward(loss, startup_program, parameter_list, no_grad_set)
+        return self.apply_gradients(pairs, startup_program), pairs
+
+
+class RecomputeOptimizer(_Wrapper):
+    """Takes checkpoints, between which activations need not be kept. They are a wish:
+    the executor plans memory for all of them, and results are the same."""
+
+    def __init__(self, optimizer):
+        super().__init__(optimizer)
+        self._checkpoints = None
+
+    def _set_checkpoints(self, checkpoints):
+        if not isinstance(checkpoints, list):
+            raise TypeError(
+                "RecomputeOptimizer: checkpoints must be a list of Variables or names, "
+                f"but got {type(checkpoints).__name__}"
+            )
+        self._checkpoints = checkpoints
+
+
+class GradientMergeOptimizer(_Wrapper):
+    """Adds up gradients and updates parameters in every `k_steps`th run only, by the
+    mean of the gradients, or with avg=False by their sum."""
+
+    def __init__(self, inner_optimizer, k_steps=1, avg=True):
+        if not isinstance(k_steps, int) or k_steps < 1:
+            raise ValueError(
+                f"GradientMergeOptimizer: k_steps must be 1 or more, not {k_steps!r}"
+            )
+        super().__init__(inner_optimizer)
+        self.k_steps = k_steps
+        self.avg = avg
+
+    def _set_k_steps(self, k_steps):
+        self.k_steps = k_steps
+
+    def _set_avg(self, avg):
+        self.avg = avg
+
+    def apply_gradients(self, params_grads, startup_program=None):
+        pairs = [(p, g) for p, g in params_grads if g is not None]
+        if self.k_steps == 1 or not pairs:
+            return self.inner_optimizer.apply_gradients(pairs, startup_program)
+        program = pairs[0][0].block.program
+        block = program.global_block()
+        with program_guard(program, startup_program), role_guard(OpRole.Optimize):
+            counter = persistable(
+                unique_name.generate("gradient_merge_step"), [1], 0, paddle.int64
+            )
+            block.append_op(
+                "increment", {"X": counter}, {"Out": counter}, {"step": 1.0}
+            )
+            sums = []
+            for parameter, gradient in pairs:
+                name = f"{parameter.name}@GRAD@GradientMerge"
+                kept = persistable(name, parameter.shape, 0.0, parameter.dtype)
+                added = _ops.elementwise_add(kept, gradient)
+                block.append_op("assign", {"X": added}, {"Out": kept})
+                sums.append((parameter, kept))
+            steps = paddle.full([1], self.k_steps, "int64")
+            rest = _ops.elementwise_mod(counter, steps)
+            due = _ops.equal(rest, paddle.zeros_like(rest))
+            with new_body() as inside:
+                factor = 1.0 / self.k_steps if self.avg else 1.0
+                merged = [(p, _ops.scale(kept, factor)) for p, kept in sums]
+                made = self.inner_optimizer.apply_gradients(merged, startup_program)
+                for _, kept in sums:
+                    inside.append_op(
+                        "scale", {"X": kept}, {"Out": kept}, {"scale": 0.0}
+                    )
+            append_conditional(due, inside)
+        return made

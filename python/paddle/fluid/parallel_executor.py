@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+from ..static.compiled import BuildStrategy, ExecutionStrategy, ParallelExecutor
+
+__all__ = ["BuildStrategy", "ExecutionStrategy", "ParallelExecutor"]

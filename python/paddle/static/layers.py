@@ -1,0 +1,621 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers as functions that make their parameters themselves."""
+
+import math
+
+from .. import _ops
+from .._core import DType, Tensor
+from ..framework.mode import require_static
+from ..framework.parameter import new_parameter
+from ..nn import functional as F
+from ..nn.functional import window
+from ..nn.initializer import Constant, Normal
+from ..utils import unique_name
+from .program import layer_guard
+
+__all__ = [
+    "bilinear_tensor_product",
+    "conv2d",
+    "conv2d_transpose",
+    "conv3d",
+    "conv3d_transpose",
+    "cross_entropy",
+    "embedding",
+    "fc",
+    "nce",
+    "prelu",
+    "row_conv",
+]
+
+
+def begin(function, kind, name=None):
+    """The name of a new layer of a kind: fc_0."""
+    require_static(f"paddle.static.nn.{function}")
+    return name if name is not None else unique_name.generate(kind)
+
+
+def activate(x, act):
+    """The activation named `act` of x, or x where there is none."""
+    if act is None:
+        return x
+    op = getattr(_ops, act, None) if isinstance(act, str) else None
+    if op is None:
+        raise ValueError(f"there is no activation {act!r}")
+    return op(x)
+
+
+def _pick(function, first, second, values):
+    """One argument that may come under two names."""
+    for value in values:
+        if value is not None:
+            return value
+    raise TypeError(f"{function}(): argument '{first}' (or '{second}') is missing")
+
+
+def fc(
+    x=None,
+    size=None,
+    num_flatten_dims=1,
+    weight_attr=None,
+    bias_attr=None,
+    activation=None,
+    name=None,
+    *,
+    input=None,
+    act=None,
+    param_attr=None,
+):
+    """A fully connected layer: x W + b, followed by an activation.
+
+    x: a variable, or several whose products are added; also under the name `input`.
+    num_flatten_dims: so many dimensions stay, the others are taken as one.
+    activation: the name of an op, such as 'tanh'; also under the name `act`.
+    """
+    x = _pick("fc", "x", "input", (x, input))
+    if size is None:
+        raise TypeError("fc(): argument 'size' is missing")
+    act = activation if act is None else act
+    attrs = weight_attr if weight_attr is not None else param_attr
+    inputs = list(x) if isinstance(x, (list, tuple)) else [x]
+    if not isinstance(attrs, (list, tuple)):
+        attrs = [attrs] * len(inputs)
+    if len(attrs) != len(inputs):
+        raise ValueError(
+            f"fc(): there are {len(inputs)} inputs, but {len(attrs)} weight_attr"
+        )
+    layer = begin("fc", "fc", name)
+    with layer_guard(layer):
+        products = [
+            _product(layer, one, size, num_flatten_dims, attr)
+            for one, attr in zip(inputs, attrs)
+        ]
+        out = products[0] if len(products) == 1 else _ops.sum(products)
+        bias = new_parameter([size], bias_attr, out.dtype, True, None, layer)
+        if bias is not None:
+            out = _ops.elementwise_add(out, bias)
+        return activate(out, act)
+
+
+def _product(layer, x, size, num_flatten_dims, attr):
+    if not isinstance(x, Tensor):
+        raise TypeError(f"fc(): x must be a Variable, but got {type(x).__name__}")
+    rank = len(x.shape)
+    kept = rank - 1 if num_flatten_dims == -1 else num_flatten_dims
+    if not 0 < kept < rank:
+        raise ValueError(
+            f"fc(): num_flatten_dims {num_flatten_dims} must lie between 1 and "
+            f"{rank - 1} for x of shape {x.shape}"
+        )
+    if any(n < 0 for n in x.shape[kept:]):
+        raise ValueError(
+            f"fc(): the last {rank - kept} dimensions of x must be known, but its shape "
+            f"is {x.shape}"
+        )
+    weight = new_parameter(
+        [math.prod(x.shape[kept:]), size], attr, x.dtype, False, None, layer
+    )
+    return _ops.mul(x, weight, kept, 1)
+
+
+def cross_entropy(input, label, soft_label=False, ignore_index=-100):
+    """-log(input) at the label, of shape [N, 1]; input holds probabilities already, as
+    after a softmax."""
+    require_static("paddle.static.nn.cross_entropy")
+    return _ops.cross_entropy(input, label, soft_label, ignore_index)
+
+
+def embedding(
+    input,
+    size,
+    is_sparse=False,
+    is_distributed=False,
+    padding_idx=None,
+    param_attr=None,
+    dtype="float32",
+):
+    """The rows of a new parameter of shape `size` that `input` names.
+
+    padding_idx: gives zeros and gets no gradient; counts from the end if negative.
+    is_distributed: rows on parameter servers, as sparse_embedding has them.
+    """
+    layer = begin("embedding", "embedding")
+    with layer_guard(layer):
+        weight = _table(layer, size, param_attr, dtype)
+        return F.embedding(input, weight, padding_idx, is_sparse)
+
+
+def _table(layer, size, attr, dtype):
+    if not isinstance(size, (list, tuple)) or len(size) != 2:
+        raise ValueError(
+            f"embedding(): size must be [number of rows, their length], but is {size!r}"
+        )
+    return new_parameter(list(size), attr, dtype, False, None, layer)
+
+
+# ---- convolutions
+
+
+def _channels(function, input, data_format, rank):
+    """(whether they are last, how many)."""
+    if not isinstance(input, Tensor):
+        raise TypeError(
+            f"{function}(): input must be a Variable, but got {type(input).__name__}"
+        )
+    if len(input.shape) != rank + 2:
+        raise ValueError(
+            f"{function}(): input must have {rank + 2} dimensions, but its shape is "
+            f"{input.shape}"
+        )
+    last = window.is_channels_last(data_format, rank, function)
+    channels = input.shape[-1 if last else 1]
+    if channels < 0:
+        raise ValueError(
+            f"{function}(): the number of channels must be known, but the shape of "
+            f"input is {input.shape}"
+        )
+    return last, channels
+
+
+def _conv(
+    rank,
+    input,
+    num_filters,
+    filter_size,
+    stride,
+    padding,
+    dilation,
+    groups,
+    param_attr,
+    bias_attr,
+    act,
+    name,
+    data_format,
+):
+    function = f"conv{rank}d"
+    layer = begin(function, function, name)
+    _, channels = _channels(function, input, data_format, rank)
+    groups = groups or 1
+    if channels % groups != 0 or num_filters % groups != 0:
+        raise ValueError(
+            f"{function}(): {channels} channels and {num_filters} filters cannot be "
+            f"split into {groups} groups"
+        )
+    kernel = window.numbers(filter_size, rank, function, "filter_size")
+    deviation = math.sqrt(2.0 / (math.prod(kernel) * channels))
+    with layer_guard(layer):
+        weight = new_parameter(
+            [num_filters, channels // groups, *kernel],
+            param_attr,
+            input.dtype,
+            False,
+            Normal(0.0, deviation),
+            layer,
+        )
+        bias = new_parameter([num_filters], bias_attr, input.dtype, True, None, layer)
+        out = getattr(F, function)(
+            input,
+            weight,
+            bias,
+            stride,
+            padding,
+            dilation,
+            groups,
+            data_format=data_format,
+        )
+        return activate(out, act)
+
+
+def conv2d(
+    input,
+    num_filters,
+    filter_size,
+    stride=1,
+    padding=0,
+    dilation=1,
+    groups=None,
+    param_attr=None,
+    bias_attr=None,
+    use_cudnn=True,
+    act=None,
+    name=None,
+    data_format="NCHW",
+):
+    """A convolution with `num_filters` new filters, followed by an activation. See
+    paddle.nn.functional.conv2d."""
+    return _conv(
+        2,
+        input,
+        num_filters,
+        filter_size,
+        stride,
+        padding,
+        dilation,
+        groups,
+        param_attr,
+        bias_attr,
+        act,
+        name,
+        data_format,
+    )
+
+
+def conv3d(
+    input,
+    num_filters,
+    filter_size,
+    stride=1,
+    padding=0,
+    dilation=1,
+    groups=None,
+    param_attr=None,
+    bias_attr=None,
+    use_cudnn=True,
+    act=None,
+    name=None,
+    data_format="NCDHW",
+):
+    """As conv2d, over three spatial dimensions."""
+    return _conv(
+        3,
+        input,
+        num_filters,
+        filter_size,
+        stride,
+        padding,
+        dilation,
+        groups,
+        param_attr,
+        bias_attr,
+        act,
+        name,
+        data_format,
+    )
+
+
+def _conv_transpose(
+    rank,
+    input,
+    num_filters,
+    output_size,
+    filter_size,
+    padding,
+    stride,
+    dilation,
+    groups,
+    param_attr,
+    bias_attr,
+    act,
+    name,
+    data_format,
+):
+    function = f"conv{rank}d_transpose"
+    layer = begin(function, function, name)
+    last, channels = _channels(function, input, data_format, rank)
+    groups = groups or 1
+    if channels % groups != 0 or num_filters % groups != 0:
+        raise ValueError(
+            f"{function}(): {channels} channels and {num_filters} filters cannot be "
+            f"split into {groups} groups"
+        )
+    if filter_size is None:
+        if output_size is None:
+            raise ValueError(f"{function}(): filter_size or output_size is needed")
+        strides = window.numbers(stride, rank, function, "stride")
+        dilations = window.numbers(dilation, rank, function, "dilation")
+        sizes = window.numbers(output_size, rank, function, "output_size")
+        pads, algorithm = window.padding(padding, rank, last, function)
+        if algorithm == "SAME":
+            raise ValueError(f"{function}(): filter_size is needed with padding 'SAME'")
+        pads = pads if len(pads) == 2 * rank else [p for p in pads for _ in (0, 1)]
+        spatial = input.shape[1:-1] if last else input.shape[2:]
+        kernel = [
+            (
+                sizes[i]
+                - (spatial[i] - 1) * strides[i]
+                + sum(pads[2 * i : 2 * i + 2])
+                - 1
+            )
+            // dilations[i]
+            + 1
+            for i in range(rank)
+        ]
+    else:
+        kernel = window.numbers(filter_size, rank, function, "filter_size")
+    with layer_guard(layer):
+        weight = new_parameter(
+            [channels, num_filters // groups, *kernel],
+            param_attr,
+            input.dtype,
+            False,
+            None,
+            layer,
+        )
+        bias = new_parameter([num_filters], bias_attr, input.dtype, True, None, layer)
+        out = getattr(F, function)(
+            input,
+            weight,
+            bias,
+            stride,
+            padding,
+            dilation=dilation,
+            groups=groups,
+            output_size=output_size,
+            data_format=data_format,
+        )
+        return activate(out, act)
+
+
+def conv2d_transpose(
+    input,
+    num_filters,
+    output_size=None,
+    filter_size=None,
+    padding=0,
+    stride=1,
+    dilation=1,
+    groups=None,
+    param_attr=None,
+    bias_attr=None,
+    use_cudnn=True,
+    act=None,
+    name=None,
+    data_format="NCHW",
+):
+    """The gradient of a convolution, with new filters. Without `filter_size` they are
+    as large as `output_size` needs them."""
+    return _conv_transpose(
+        2,
+        input,
+        num_filters,
+        output_size,
+        filter_size,
+        padding,
+        stride,
+        dilation,
+        groups,
+        param_attr,
+        bias_attr,
+        act,
+        name,
+        data_format,
+    )
+
+
+def conv3d_transpose(
+    input,
+    num_filters,
+    output_size=None,
+    filter_size=None,
+    padding=0,
+    stride=1,
+    dilation=1,
+    groups=None,
+    param_attr=None,
+    bias_attr=None,
+    use_cudnn=True,
+    act=None,
+    name=None,
+    data_format="NCDHW",
+):
+    """As conv2d_transpose, over three spatial dimensions."""
+    return _conv_transpose(
+        3,
+        input,
+        num_filters,
+        output_size,
+        filter_size,
+        padding,
+        stride,
+        dilation,
+        groups,
+        param_attr,
+        bias_attr,
+        act,
+        name,
+        data_format,
+    )
+
+
+# ---- others
+
+
+def bilinear_tensor_product(
+    x, y, size, act=None, name=None, param_attr=None, bias_attr=None
+):
+    """x [N, a] times a new weight [size, a, b] times y [N, b], plus a bias: [N, size]."""
+    layer = begin("bilinear_tensor_product", "bilinear_tensor_product", name)
+    with layer_guard(layer):
+        shape = [size, x.shape[1], y.shape[1]]
+        weight = new_parameter(shape, param_attr, x.dtype, False, None, layer)
+        bias = new_parameter([1, size], bias_attr, x.dtype, True, None, layer)
+        return activate(F.bilinear(x, y, weight, bias), act)
+
+
+def prelu(x, mode, param_attr=None, name=None):
+    """x where it is positive, else x times a new weight: one number with mode 'all',
+    one for each channel with 'channel', one for each element with 'element'."""
+    if mode not in ("all", "channel", "element"):
+        raise ValueError(
+            f"prelu(): mode must be 'all', 'channel' or 'element', but is {mode!r}"
+        )
+    layer = begin("prelu", "prelu", name)
+    shape = {"all": [1], "channel": x.shape[1:2], "element": [1, *x.shape[1:]]}[mode]
+    with layer_guard(layer):
+        alpha = new_parameter(shape, param_attr, x.dtype, False, Constant(0.25), layer)
+        if mode != "element":
+            return F.prelu(x, alpha)
+        negative = _ops.elementwise_sub(x, _ops.relu(x))
+        return _ops.elementwise_add(_ops.relu(x), _ops.elementwise_mul(negative, alpha))
+
+
+def row_conv(input, future_context_size, param_attr=None, act=None):
+    """Each row of a sequence and the `future_context_size` rows after it, each weighted
+    element by element: [N, T, D] gives [N, T, D]."""
+    layer = begin("row_conv", "row_conv")
+    if len(input.shape) != 3:
+        raise ValueError(
+            f"row_conv(): input must have shape [N, T, D], but has {input.shape}"
+        )
+    steps = future_context_size + 1
+    with layer_guard(layer):
+        weight = new_parameter(
+            [steps, input.shape[-1]], param_attr, input.dtype, False, None, layer
+        )
+        # A convolution along T in which every element of a row is a channel.
+        rows = _ops.transpose2(input, [0, 2, 1])
+        filters = _ops.unsqueeze2(_ops.transpose2(weight, [1, 0]), [1])
+        out = F.conv1d(rows, filters, padding=[0, steps - 1], groups=input.shape[-1])
+        return activate(_ops.transpose2(out, [0, 2, 1]), act)
+
+
+def nce(
+    input,
+    label,
+    num_total_classes,
+    sample_weight=None,
+    param_attr=None,
+    bias_attr=None,
+    num_neg_samples=None,
+    name=None,
+    sampler="uniform",
+    custom_dist=None,
+    seed=0,
+    is_sparse=False,
+):
+    """The loss of telling the right class of each row from classes that are drawn:
+    noise contrastive estimation, [N, 1].
+
+    label: the right classes of each row, [N, k].
+    sampler: how classes are drawn: 'uniform', 'log_uniform', or 'custom_dist' with
+        probabilities `custom_dist`.
+    sample_weight: a factor for each row, [N, 1].
+    """
+    if sampler not in ("uniform", "log_uniform", "custom_dist"):
+        raise ValueError(
+            "nce(): sampler must be 'uniform', 'log_uniform' or 'custom_dist', but is "
+            f"{sampler!r}"
+        )
+    if (sampler == "custom_dist") != (custom_dist is not None):
+        raise ValueError("nce(): custom_dist belongs to sampler='custom_dist'")
+    if custom_dist is not None and len(custom_dist) != num_total_classes:
+        raise ValueError(
+            f"nce(): custom_dist has {len(custom_dist)} probabilities for "
+            f"{num_total_classes} classes"
+        )
+    count = 10 if num_neg_samples is None else int(num_neg_samples)
+    layer = begin("nce", "nce", name)
+    with layer_guard(layer):
+        weight = new_parameter(
+            [num_total_classes, input.shape[1]],
+            param_attr,
+            input.dtype,
+            False,
+            None,
+            layer,
+        )
+        bias = new_parameter(
+            [num_total_classes, 1], bias_attr, input.dtype, True, None, layer
+        )
+        drawn = _ops.uniform_random_batch_size_like(
+            input, [-1, count], dtype=input.dtype, min=0.0, max=1.0, seed=seed
+        )
+        classes, probability = _sampler(sampler, num_total_classes, custom_dist)
+        label = _ops.cast(label, label.dtype, DType.int64)
+        negative = classes(drawn)
+        negative.stop_gradient = True
+        right = _nce_scores(input, weight, bias, label, is_sparse)
+        wrong = _nce_scores(input, weight, bias, negative, is_sparse)
+        # How often noise gives such a class among `count`.
+        noise_right = _ops.scale(probability(label), float(count))
+        noise_wrong = _ops.scale(probability(negative), float(count))
+        cost = _ops.elementwise_add(
+            _ops.reduce_sum(_nce_cost(right, right, noise_right), [1], True),
+            _ops.reduce_sum(_nce_cost(noise_wrong, wrong, noise_wrong), [1], True),
+        )
+        if sample_weight is not None:
+            cost = _ops.elementwise_mul(cost, sample_weight)
+        return cost
+
+
+def _nce_scores(input, weight, bias, classes, is_sparse):
+    """sigmoid(w x + b) for the classes [N, k] of each row."""
+    rows = _ops.lookup_table_v2(weight, classes, -1, is_sparse)
+    products = _ops.elementwise_mul(rows, _ops.unsqueeze2(input, [1]))
+    scores = _ops.reduce_sum(products, [2])
+    if bias is not None:
+        offsets = _ops.lookup_table_v2(bias, classes, -1, is_sparse)
+        scores = _ops.elementwise_add(scores, _ops.squeeze2(offsets, [2]))
+    return _ops.sigmoid(scores)
+
+
+def _nce_cost(part, score, noise):
+    share = _ops.elementwise_div(part, _ops.elementwise_add(score, noise))
+    return _ops.scale(_ops.log(share), -1.0)
+
+
+def _sampler(kind, num_classes, distribution):
+    """Two functions: from numbers in [0, 1) to classes, and from classes to their
+    probabilities."""
+    from ..tensor.creation import to_tensor
+
+    def whole(x):
+        last = float(num_classes - 1)
+        return _ops.cast(_ops.clip(_ops.floor(x), 0.0, last), x.dtype, DType.int64)
+
+    if kind == "uniform":
+        return (
+            lambda u: whole(_ops.scale(u, float(num_classes))),
+            lambda c: _ops.scale(
+                _ops.cast(c, c.dtype, DType.float32), 0.0, 1.0 / num_classes
+            ),
+        )
+    if kind == "log_uniform":
+        width = math.log(num_classes + 1.0)
+
+        def probability(c):
+            ratio = _ops.reciprocal(
+                _ops.scale(_ops.cast(c, c.dtype, DType.float32), 1.0, 1.0)
+            )
+            return _ops.scale(_ops.log1p(ratio), 1.0 / width)
+
+        return (
+            lambda u: whole(_ops.scale(_ops.exp(_ops.scale(u, width)), 1.0, -1.0)),
+            probability,
+        )
+    total = float(sum(distribution))
+    shares = [p / total for p in distribution]
+    ends = [sum(shares[: i + 1]) for i in range(num_classes - 1)]
+    table = to_tensor([[p] for p in shares], dtype="float32")
+
+    def draw(u):
+        if not ends:
+            return whole(_ops.scale(u, 0.0))
+        beyond = _ops.greater_equal(
+            _ops.unsqueeze2(u, [2]), to_tensor([[ends]], dtype="float32")
+        )
+        return _ops.reduce_sum(_ops.cast(beyond, beyond.dtype, DType.int64), [2])
+
+    return (
+        draw,
+        lambda c: _ops.squeeze2(_ops.lookup_table_v2(table, c, -1, False), [-1]),
+    )
