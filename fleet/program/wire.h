@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The binary form of a program: Paddle's ProgramDesc message, so that saved
-// models open there and those of Paddle open here. docs/wire.md has the fields.
+// models open there and those of Paddle open here. docs/program_format.md has
+// the fields.
 
 #ifndef FLEET_PROGRAM_WIRE_H_
 #define FLEET_PROGRAM_WIRE_H_
