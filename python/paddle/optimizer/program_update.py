@@ -110,7 +110,7 @@ class ProgramUpdate:
             inputs[state.slot] = variable
             if state.output is not None:
                 outputs[state.output or state.slot + "Out"] = variable
-        block = self._program.global_block()
+        block = self._program.current_block()
         made = block.append_op(update.type, inputs, outputs, update.attrs)
         if update.after is not None:
             kind, slot, attrs = update.after
