@@ -248,9 +248,23 @@ def test_wrong_arguments(tmp_path):
         load(tmp_path / "a", x=1)
     with pytest.raises(TypeError, match="path"):
         load(None)
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(TypeError, match="one Tensor"):
         save({}, tmp_path / "a", use_binary_format=True)
     assert os.listdir(tmp_path) == []
+
+
+def test_one_tensor_in_binary_format(tmp_path):
+    value = tensor([[1.5, 2], [3, 4]], "float32")
+    save(value, tmp_path / "w", use_binary_format=True)
+    data = (tmp_path / "w").read_bytes()
+    assert data[:16] == bytes(16)  # version, no LoD, version
+    same(load(tmp_path / "w"), value)
+    array = load(tmp_path / "w", return_numpy=True)
+    np.testing.assert_array_equal(array, value.numpy())
+    for size in range(1, len(data)):
+        (tmp_path / "w").write_bytes(data[:size])
+        with pytest.raises(DataLossError):
+            load(tmp_path / "w")
 
 
 def test_wrong_paths(tmp_path):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loading data. What saves and loads static programs is not there yet."""
+"""Loading data; saving and loading programs and values."""
 
 from .._later import explain
 from ..batch import batch
@@ -14,7 +14,6 @@ from ..io import (
     TensorDataset,
     get_worker_info,
 )
-from ..io.generator_loader import GeneratorLoader
 from ..reader import (
     buffered,
     cache,
@@ -25,13 +24,30 @@ from ..reader import (
     shuffle,
     xmap_readers,
 )
+from .model_io import (
+    get_program_parameter,
+    get_program_persistable_vars,
+    is_persistable,
+    load,
+    load_inference_model,
+    load_params,
+    load_persistables,
+    load_program_state,
+    load_vars,
+    save,
+    save_inference_model,
+    save_params,
+    save_persistable,
+    save_persistables,
+    save_vars,
+    set_program_state,
+)
 
 __all__ = [
     "BatchSampler",
     "DataLoader",
     "Dataset",
     "IterableDataset",
-    "PyReader",
     "RandomSampler",
     "Sampler",
     "SequenceSampler",
@@ -42,31 +58,26 @@ __all__ = [
     "chain",
     "compose",
     "firstn",
+    "get_program_parameter",
+    "get_program_persistable_vars",
     "get_worker_info",
+    "is_persistable",
+    "load",
+    "load_inference_model",
+    "load_params",
+    "load_persistables",
+    "load_program_state",
+    "load_vars",
     "map_readers",
+    "save",
+    "save_inference_model",
+    "save_params",
+    "save_persistable",
+    "save_persistables",
+    "save_vars",
+    "set_program_state",
     "shuffle",
     "xmap_readers",
 ]
 
-class PyReader(GeneratorLoader):
-    """A loader over generators; see paddle.io.DataLoader.from_generator."""
-
-    def __init__(
-        self,
-        feed_list=None,
-        capacity=None,
-        use_double_buffer=True,
-        iterable=True,
-        return_list=False,
-    ):
-        super().__init__(
-            feed_list, capacity, use_double_buffer, iterable, return_list, False, True
-        )
-
-
-__getattr__ = explain(
-    __name__,
-    static_graphs="save_vars save_params save_persistables save_persistable "
-    "load_vars load_params load_persistables save_inference_model "
-    "load_inference_model save load load_program_state set_program_state",
-)
+__getattr__ = explain(__name__, static_graphs="PyReader")

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import _core
 from .._core import DataLossError
-from . import container, pickle_reader
+from . import container, pickle_reader, state_file
 
 __all__ = ["save", "load", "DataLossError"]
 
@@ -47,12 +47,18 @@ def save(obj, path, protocol=4, **configs):
             complete.
         protocol: 2, 3 or 4. Accepted as Paddle does; the format does not depend on
             it.
+        use_binary_format: one Tensor in the format of Paddle's variables. A Program is
+            always written as the message that .pdmodel files hold.
 
     Raises:
         TypeError: obj holds something else; the message says where.
         OSError: the file cannot be written.
     """
     _check_protocol(protocol, configs)
+    if isinstance(obj, _core.Program):
+        return _save_bytes(_core.serialize_program(obj), path)
+    if configs.get("use_binary_format", False):
+        return _save_bytes(_tensor_bytes(obj), path)
     if hasattr(path, "write"):
         chunks = []
         container.write(obj, lambda data: chunks.append(bytes(memoryview(data))))
@@ -75,6 +81,38 @@ def save(obj, path, protocol=4, **configs):
         raise
 
 
+def _save_bytes(content, path):
+    """Writes bytes as they are."""
+    if hasattr(path, "write"):
+        path.write(content)
+        return
+    name = os.fsencode(_file_name(path))
+    folder = os.path.dirname(name)
+    if folder:
+        _core.make_folders(folder)
+    file = _core.AtomicFile(name)
+    try:
+        file.append(content)
+        file.commit()
+    except BaseException:
+        file.discard()
+        raise
+
+
+def _tensor_bytes(obj):
+    """One tensor in Paddle's binary format."""
+    if hasattr(obj, "get_tensor"):
+        obj = obj.get_tensor()
+    if not isinstance(obj, _core.Tensor):
+        if not hasattr(obj, "__array__"):
+            raise TypeError(
+                "paddle.save: use_binary_format is for one Tensor, but got "
+                f"{type(obj).__name__}"
+            )
+        obj = _core.from_object(np.asarray(obj))
+    return _core.serialize_tensors(["tensor"], [obj])
+
+
 def _check_protocol(protocol, configs):
     for key in configs:
         if key not in ("use_binary_format", "pickle_protocol"):
@@ -88,10 +126,6 @@ def _check_protocol(protocol, configs):
     if not 2 <= protocol <= 4:
         raise ValueError(
             f"paddle.save: protocol should be 2, 3 or 4, but is {protocol}"
-        )
-    if configs.get("use_binary_format", False):
-        raise NotImplementedError(
-            "paddle.save: use_binary_format comes with static programs"
         )
 
 
@@ -191,8 +225,22 @@ def _load_file(file, size, make_tensor, keep_names):
     magic = bytes(read_at(0, min(size, len(container.MAGIC))))
     if magic == container.MAGIC:
         return container.read(read_at, size, make_tensor)
+    if magic[:1] in (b"\x00", b"\x0a"):
+        return _load_binary(bytes(read_at(0, size)), make_tensor)
     _check_is_pickle(magic)
-    return _load_pickle(read_at(0, size), make_tensor, keep_names)[0]
+    data = read_at(0, size)
+    state_file.check(data)
+    return _load_pickle(data, make_tensor, keep_names)[0]
+
+
+def _load_binary(data, make_tensor):
+    """One tensor in Paddle's binary format, or a program."""
+    if data[0] == 0:
+        tensor = _core.parse_tensors(data, ["tensor"], "paddle.load")[0]
+        return tensor if make_tensor is _make_tensor else tensor.numpy()
+    from ..static.program import Program
+
+    return Program.parse_from_string(data)
 
 
 def _load_buffer(file, make_tensor, keep_names):

@@ -14,9 +14,24 @@ from .compiled import (
     ParallelExecutor,
 )
 from .executor import Executor, Scope, global_scope, scope_guard
-from .global_variable import create_global_var
 from .input import InputSpec, data
-from .metric import accuracy, auc
+from .io import (
+    deserialize_persistables,
+    deserialize_program,
+    load,
+    load_from_file,
+    load_inference_model,
+    load_program_state,
+    load_vars,
+    normalize_program,
+    save,
+    save_inference_model,
+    save_to_file,
+    save_vars,
+    serialize_persistables,
+    serialize_program,
+    set_program_state,
+)
 from .nn import create_parameter
 from .program import (
     Program,
@@ -26,7 +41,6 @@ from .program import (
     name_scope,
     program_guard,
 )
-from .python_ops import Print, py_func
 
 _ON_FIRST_USE = {}
 
@@ -41,27 +55,37 @@ __all__ = [
     "Executor",
     "InputSpec",
     "ParallelExecutor",
-    "Print",
     "Program",
     "Scope",
     "Variable",
     "WeightNormParamAttr",
-    "accuracy",
     "append_backward",
-    "auc",
     "cpu_places",
-    "create_global_var",
     "create_parameter",
     "cuda_places",
     "data",
     "default_main_program",
     "default_startup_program",
+    "deserialize_persistables",
+    "deserialize_program",
     "device_guard",
     "global_scope",
     "gradients",
+    "load",
+    "load_from_file",
+    "load_inference_model",
+    "load_program_state",
+    "load_vars",
     "name_scope",
     "nn",
+    "normalize_program",
     "program_guard",
-    "py_func",
+    "save",
+    "save_inference_model",
+    "save_to_file",
+    "save_vars",
     "scope_guard",
+    "serialize_persistables",
+    "serialize_program",
+    "set_program_state",
 ]

@@ -19,6 +19,7 @@ from .. import _core
 from .._core import Variable
 from ..framework import io as _framework_io
 from ..framework import state_file
+from ..framework.container import TENSOR_DTYPES
 from ..framework.place import device_of
 from .compiled import CompiledProgram
 from .executor import Executor, global_scope
@@ -311,9 +312,8 @@ def _arrays(scope, variables, what):
 
 def _array(tensor):
     # numpy has no bfloat16; Paddle stores its bits.
-    if tensor.dtype == _core.DType.bfloat16:
-        return tensor._bits() if hasattr(tensor, "_bits") else tensor.numpy()
-    return tensor.numpy()
+    code = TENSOR_DTYPES[tensor.dtype.name]
+    return np.asarray(tensor._numpy_view(), dtype=np.dtype(code), order="C")
 
 
 def save(program, model_path, protocol=4, **configs):
@@ -432,7 +432,7 @@ def load_program_state(model_path, var_list=None):
         raise FileNotFoundError(
             f"load_program_state: neither {path}.pdparams nor {path} exists"
         )
-    return {name: value.numpy() for name, value in zip(names, values)}
+    return {name: _array(value) for name, value in zip(names, values)}
 
 
 def _file(folder, name):

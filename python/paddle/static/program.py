@@ -44,8 +44,6 @@ class Program(_core.Program):
         self._parameter_info = {}
         # (scheduler, name) of learning rates that are set before each run.
         self._schedulers = []
-        # Loaders that feed the program by themselves.
-        self._readers = []
 
     # ---- blocks
 
@@ -97,9 +95,23 @@ class Program(_core.Program):
         else:
             twin._copy_from(self)
             twin._schedulers = list(self._schedulers)
-        twin._readers = list(self._readers)
         twin._parameter_info = {k: dict(v) for k, v in self._parameter_info.items()}
         return twin
+
+    # ---- bytes
+
+    @staticmethod
+    def parse_from_string(binary_str):
+        """The program in the bytes of a ProgramDesc message: of a file .pdmodel or
+        __model__, of Paddle or of desc.serialize_to_string()."""
+        program = Program()
+        _core.parse_program(program, bytes(binary_str), "parse_from_string")
+        return program
+
+    @property
+    def desc(self):
+        """The program as a message."""
+        return ProgramDesc(self)
 
     # ---- printing
 
@@ -112,6 +124,20 @@ class Program(_core.Program):
 
     def __repr__(self):
         return self._text(False)
+
+
+class ProgramDesc:
+    """A program as the message that files hold."""
+
+    def __init__(self, program):
+        self._program = program
+
+    def serialize_to_string(self):
+        """The bytes of the message."""
+        return _core.serialize_program(self._program)
+
+    def num_blocks(self):
+        return self._program.num_blocks
 
 
 def prepare():

@@ -321,7 +321,6 @@ class Fleet:
     def distributed_scaler(self, scaler):
         """A loss scaler for several workers."""
 
-    @_comes_with("static graphs")
     def save_inference_model(
         self,
         executor,
@@ -332,11 +331,29 @@ class Fleet:
         export_for_deployment=True,
         mode=0,
     ):
-        """Saves the part of a program that predicts."""
+        """Saves what computes `target_vars` from what is fed by name, for inference:
+        a folder with the program in `__model__` and a file for each parameter. In a job
+        one worker is enough: `if fleet.is_first_worker():`."""
+        from ....fluid import model_io
 
-    @_comes_with("static graphs")
+        return model_io.save_inference_model(
+            dirname,
+            feeded_var_names,
+            target_vars,
+            executor,
+            main_program,
+            export_for_deployment=export_for_deployment,
+        )
+
     def save_persistables(self, executor, dirname, main_program=None, mode=0):
-        """Saves all variables of a program that last."""
+        """Saves all variables of a program that live longer than a step, each to a file
+        of its name. In a job one worker is enough: `if fleet.is_first_worker():`."""
+        from ....fluid import model_io
+        from ....static import CompiledProgram
+
+        if isinstance(main_program, CompiledProgram):
+            raise TypeError("save_persistables: main_program must be a Program")
+        model_io.save_persistables(executor, dirname, main_program)
 
     @_comes_with("the parameter server")
     def load_model(self, path, mode=0):
