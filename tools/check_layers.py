@@ -22,7 +22,7 @@ LAYERS = {
     "cluster": (("channel", "base"), ("CLI/",)),
     "comm": (("cluster", "channel", "base"), ("mpi.h", "nccl.h")),
     "ops": (("program", "optim", "base"), ("ATen/", "c10/", "torch/", "dnnl.hpp")),
-    "exec": (("ops", "program", "base"), ("ATen/", "c10/")),
+    "exec": (("ops", "optim", "program", "base"), ("ATen/", "c10/")),
     "sync": (("ops", "comm", "base"), ("ATen/", "c10/", "torch/")),
     # The face: files in fleet/ itself.
     "": (("sync", "ops", "comm", "cluster", "base"), ("ATen/", "c10/", "torch/")),

@@ -80,6 +80,7 @@ Result<Executor::Entry*> Executor::Find(
   ASSIGN_OR_RETURN(
       entry.schedule,
       Schedule::Compile(program, library_, extensions_, names, fetches));
+  entry.schedule->set_planning(options_.planning);
   // What older states of the program were compiled to will not be run again.
   std::erase_if(entries_, [&](const Entry& old) {
     return old.program == program.id() && old.version != program.version();

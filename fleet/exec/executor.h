@@ -25,6 +25,12 @@ struct Feed {
   at::Tensor value;  // only read
 };
 
+struct ExecutorOptions {
+  // Whether the second run with the same feed shapes makes a plan (plan.h). Off
+  // where every kernel should be called on its own: to compare, to debug.
+  bool planning = true;
+};
+
 // Runs programs. What it compiled is kept, by program, its version, and the
 // names of feeds and fetches; the least recently used of them goes when there
 // are too many. A feed is only read, and read where it lies; what is fetched is
@@ -34,8 +40,9 @@ class Executor final {
   static constexpr size_t kMaxSchedules = 64;
 
   // `library` outlives it.
-  Executor(const ops::OpLibrary& library, ops::Context context)
-      : library_(library), context_(context) {}
+  Executor(const ops::OpLibrary& library, ops::Context context,
+           ExecutorOptions options = {})
+      : library_(library), context_(context), options_(options) {}
 
   // From now on, operations of this type run by `extension`, also where a
   // kernel exists. What was compiled before is compiled anew.
@@ -64,6 +71,8 @@ class Executor final {
     std::unique_ptr<Schedule> schedule;
   };
 
+  friend class ExecutorPeer;  // for tests
+
   static bool Takes(const FeedSlot& slot, const at::Tensor& value);
   Result<Entry*> Find(const program::Program& program,
                       const std::vector<Feed>& feeds,
@@ -71,6 +80,7 @@ class Executor final {
 
   const ops::OpLibrary& library_;
   const ops::Context context_;
+  const ExecutorOptions options_;
   Extensions extensions_;
   std::list<Entry> entries_;  // the most recently used first
 };

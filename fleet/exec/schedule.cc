@@ -1,19 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/exec/schedule.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 
 #include "fleet/exec/schedule_maker.h"
-#include "fleet/ops/aten_error.h"
 
 namespace fleet::exec {
 namespace {
 
-program::TensorType TypeOf(const at::Tensor& value) {
-  return {ops::ToDType(value.scalar_type()), value.sizes().vec()};
+// Nothing for what is not a dense tensor on the CPU.
+PlanSource::Type PlannedType(const at::Tensor& value) {
+  if (!value.defined() || value.layout() != at::kStrided ||
+      !value.device().is_cpu()) {
+    return std::nullopt;
+  }
+  const program::DType dtype = ops::ToDType(value.scalar_type());
+  if (dtype == program::DType::kNone) return std::nullopt;
+  return program::TensorType{dtype, value.sizes().vec()};
+}
+
+bool Fits(const PlanSource::Type& type, const at::Tensor& value) {
+  return type && value.layout() == at::kStrided && value.device().is_cpu() &&
+         ops::ToDType(value.scalar_type()) == type->dtype &&
+         value.sizes() == at::IntArrayRef(type->dims);
 }
 
 }  // namespace
@@ -30,14 +43,93 @@ Result<std::vector<at::Tensor>> Schedule::Run(Scope& scope,
                                               const ops::Context& context) {
   at::NoGradGuard no_grad;
   at::AutoDispatchBelowADInplaceOrView below;
+  last_plan_ = nullptr;
+  const bool writes_feeds =
+      std::find(feed_changes_.begin(), feed_changes_.end(), true) !=
+      feed_changes_.end();
+  if (!planning_ || writes_feeds || !context.device.is_cpu()) {
+    return RunPlain(scope, feeds, context, nullptr);
+  }
+  Shapes* shapes = FindShapes(feeds);
+  if (shapes == nullptr) {
+    shapes_.push_front({.source = EmptySource(), .plan = nullptr});
+    if (shapes_.size() > kMaxShapes) shapes_.pop_back();
+    Result<std::vector<at::Tensor>> fetched =
+        RunPlain(scope, feeds, context, &shapes_.front());
+    if (!fetched.ok()) shapes_.pop_front();
+    return fetched;
+  }
+  if (shapes->plan == nullptr && !shapes->hopeless) {
+    shapes->plan = Plan::Make(shapes->source);
+    shapes->hopeless = shapes->plan == nullptr;
+    shapes->source.output_types.clear();
+  }
+  if (shapes->plan != nullptr) {
+    FindKept(scope);
+    if (shapes->plan->TakesKept(kept_tensors_)) {
+      last_plan_ = shapes->plan.get();
+      return shapes->plan->Run(feeds, kept_tensors_, context);
+    }
+  }
+  return RunPlain(scope, feeds, context, nullptr);
+}
+
+Schedule::Shapes* Schedule::FindShapes(std::span<const at::Tensor> feeds) {
+  for (auto it = shapes_.begin(); it != shapes_.end(); ++it) {
+    const std::vector<PlanSource::Type>& types = it->source.feed_types;
+    bool fits = true;
+    for (size_t i = 0; fits && i < feeds.size(); ++i) {
+      fits = Fits(types[i], feeds[i]);
+    }
+    if (!fits) continue;
+    if (it != shapes_.begin()) shapes_.splice(shapes_.begin(), shapes_, it);
+    return &shapes_.front();
+  }
+  return nullptr;
+}
+
+void Schedule::FindKept(Scope& scope) {
+  if (kept_scope_ == scope.id() && kept_generation_ == scope.generation()) {
+    return;
+  }
+  kept_tensors_.clear();
+  for (const Kept& kept : kept_) kept_tensors_.push_back(scope.Find(kept.name));
+  kept_scope_ = scope.id();
+  kept_generation_ = scope.generation();
+}
+
+PlanSource Schedule::EmptySource() const {
+  PlanSource source{.steps = steps_,
+                    .feeds = feed_places_,
+                    .fetches = fetch_places_,
+                    .names = names_};
+  for (const Kept& kept : kept_) {
+    source.kept.push_back({kept.place, kept.written});
+  }
+  return source;
+}
+
+// Takes the types of all values down in `record` unless it is null.
+Result<std::vector<at::Tensor>> Schedule::RunPlain(
+    Scope& scope, std::span<const at::Tensor> feeds,
+    const ops::Context& context, Shapes* record) {
   Status status = Load(scope, feeds);
-  if (status.ok()) status = RunSteps(context);
+  if (status.ok() && record != nullptr) {
+    for (const at::Tensor& feed : feeds) {
+      record->source.feed_types.push_back(PlannedType(feed));
+    }
+    for (const Kept& kept : kept_) {
+      record->source.kept_types.push_back(PlannedType(values_[kept.place]));
+    }
+  }
+  if (status.ok()) status = RunSteps(context, record);
   std::vector<at::Tensor> fetched;
   if (status.ok()) {
     Store(scope);
     fetched = Fetch();
   }
   for (at::Tensor& value : values_) value.reset();
+  for (std::vector<at::Tensor>& array : arrays_) array.clear();
   RETURN_IF_ERROR(status);
   return fetched;
 }
@@ -76,32 +168,24 @@ void Schedule::Unshare(size_t step) {
   }
 }
 
-Status Schedule::RunSteps(const ops::Context& context) {
-  Frame frame{values_, context};
+Status Schedule::RunSteps(const ops::Context& context, Shapes* record) {
+  Frame frame{values_, arrays_, names_, context};
   for (size_t i = 0; i < steps_.size(); ++i) {
-    Status status;
-    try {
-      if (!sharers_[i].empty()) Unshare(i);
-      status = steps_[i]->Run(frame);
-    } catch (const std::exception& error) {
-      status = ops::FromException(error);
+    if (!sharers_[i].empty()) Unshare(i);
+    RETURN_IF_ERROR(RunOne(*steps_[i], frame));
+    if (record != nullptr) {
+      auto& types = record->source.output_types.emplace_back();
+      for (Place place : steps_[i]->outputs) {
+        types.push_back(place == kNothing ? std::nullopt
+                                          : PlannedType(values_[place]));
+      }
     }
-    if (!status.ok()) return Explain(*steps_[i], status);
-    for (Place place : last_uses_[i]) values_[place].reset();
+    for (Place place : last_uses_[i]) {
+      values_[place].reset();
+      arrays_[place].clear();
+    }
   }
   return OkStatus();
-}
-
-Status Schedule::Explain(const Step& step, const Status& reason) const {
-  std::string given;
-  for (Place place : step.inputs) {
-    const at::Tensor& value = values_[place];
-    if (!given.empty()) given += ", ";
-    given += names_[place] + " ";
-    given +=
-        value.defined() ? program::ToString(TypeOf(value)) : "without a value";
-  }
-  return reason.WithContext(step.what + "(" + given + ")");
 }
 
 std::vector<at::Tensor> Schedule::Fetch() const {

@@ -9,6 +9,7 @@
 #define FLEET_EXEC_SCHEDULE_H_
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,6 +19,7 @@
 
 #include "fleet/base/status.h"
 #include "fleet/exec/extension.h"
+#include "fleet/exec/plan.h"
 #include "fleet/exec/scope.h"
 #include "fleet/exec/step.h"
 #include "fleet/ops/kernel.h"
@@ -26,6 +28,10 @@
 
 namespace fleet::exec {
 
+// The first run with feeds of certain shapes is a plain one and takes down
+// which type every value has; the second makes a plan of that (plan.h), which
+// runs from then on. Plans are kept for the shapes met last.
+//
 // One thread at a time.
 class Schedule final {
  public:
@@ -46,7 +52,12 @@ class Schedule final {
                                       std::span<const at::Tensor> feeds,
                                       const ops::Context& context);
 
+  // Without plans every run is a plain one. On by default.
+  void set_planning(bool planning) { planning_ = planning; }
+
   size_t num_steps() const { return steps_.size(); }
+  // The plan that ran last; null when the last run was a plain one.
+  const Plan* last_plan() const { return last_plan_; }
 
  private:
   // A variable that lives in the scope.
@@ -58,17 +69,30 @@ class Schedule final {
     bool written;
     std::string reader;  // the first operation that reads it
   };
+  // What is known for one set of feed shapes.
+  struct Shapes {
+    PlanSource source;
+    std::unique_ptr<Plan> plan;
+    bool hopeless = false;  // there can be no plan
+  };
+  static constexpr size_t kMaxShapes = 16;
   friend class ScheduleMaker;
 
   Schedule() = default;
+  Result<std::vector<at::Tensor>> RunPlain(Scope& scope,
+                                           std::span<const at::Tensor> feeds,
+                                           const ops::Context& context,
+                                           Shapes* record);
+  Shapes* FindShapes(std::span<const at::Tensor> feeds);
+  void FindKept(Scope& scope);
+  PlanSource EmptySource() const;
   Status Load(Scope& scope, std::span<const at::Tensor> feeds);
   void Unshare(size_t step);
-  Status RunSteps(const ops::Context& context);
-  Status Explain(const Step& step, const Status& reason) const;
+  Status RunSteps(const ops::Context& context, Shapes* record);
   std::vector<at::Tensor> Fetch() const;
   void Store(Scope& scope);
 
-  std::vector<std::unique_ptr<Step>> steps_;
+  Steps steps_;
   std::vector<std::vector<Place>> last_uses_;  // free after this step
   // What a step that works in place must not change with it.
   std::vector<std::vector<Place>> sharers_;
@@ -78,6 +102,15 @@ class Schedule final {
   std::vector<Place> fetch_places_;
   std::vector<std::string> names_;  // by place
   std::vector<at::Tensor> values_;
+  std::vector<std::vector<at::Tensor>> arrays_;  // by place
+
+  bool planning_ = true;
+  std::list<Shapes> shapes_;  // the most recently used first
+  const Plan* last_plan_ = nullptr;
+  // The scope's tensors, in the order of kept_, and what they were found in.
+  std::vector<at::Tensor*> kept_tensors_;
+  uint64_t kept_scope_ = 0;
+  uint64_t kept_generation_ = 0;
 };
 
 }  // namespace fleet::exec

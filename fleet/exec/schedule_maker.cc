@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "fleet/exec/control_step.h"
+#include "fleet/program/control.h"
+
 namespace fleet::exec {
 
 using ops::Op;
@@ -37,11 +40,12 @@ Result<std::unique_ptr<Schedule>> ScheduleMaker::Make(
     schedule_->feed_places_.push_back(PlaceOf(name));
     fed_.insert(name);
   }
-  for (size_t i = 0; i < block_.num_ops(); ++i) {
-    RETURN_IF_ERROR(Add(block_.op(i)));
+  steps_ = &schedule_->steps_;
+  for (size_t i = 0; i < block_->num_ops(); ++i) {
+    RETURN_IF_ERROR(Add(block_->op(i)));
   }
   for (const std::string& name : fetches) {
-    if (block_.Find(name) == nullptr) {
+    if (block_->Find(name) == nullptr) {
       return InvalidArgument("fetch: the program has no variable ", name);
     }
     schedule_->fetch_places_.push_back(PlaceOf(name));
@@ -52,16 +56,25 @@ Result<std::unique_ptr<Schedule>> ScheduleMaker::Make(
   MarkChangedFeeds();
   AddSharers();
   schedule_->values_.resize(schedule_->names_.size());
+  schedule_->arrays_.resize(schedule_->names_.size());
   return std::move(schedule_);
 }
 
 Place ScheduleMaker::PlaceOf(const std::string& name) {
-  auto [entry, is_new] = places_.try_emplace(name, schedule_->names_.size());
+  // The main block has what nobody declares.
+  const program::Block* home = block_;
+  while (home->parent() >= 0 && home->FindHere(name) == nullptr) {
+    home = &program_.block(home->parent());
+  }
+  auto [entry, is_new] =
+      places_.try_emplace({home->index(), name}, schedule_->names_.size());
   if (is_new) schedule_->names_.push_back(name);
   return entry->second;
 }
 
 void ScheduleMaker::Read(const std::string& name, const std::string& reader) {
+  // A body's own variables never come from the scope.
+  if (block_->index() != 0 && block_->FindHere(name) != nullptr) return;
   if (!written_.contains(name) && !fed_.contains(name)) {
     read_first_.try_emplace(name, reader);
   }
@@ -73,6 +86,9 @@ Status ScheduleMaker::Add(const Operation& op) {
   if (extension != extensions_.end()) {
     return AddExtension(op, *extension->second);
   }
+  if (op.type == "conditional_block") return AddConditional(op);
+  if (op.type == "while") return AddWhile(op);
+  if (AddSimpleControl(op)) return OkStatus();
   const OpDef* def = library_.definitions().Find(op.type);
   if (def != nullptr) {
     ASSIGN_OR_RETURN(const program::Attrs attrs, ResolveAttrs(*def, op));
@@ -129,7 +145,7 @@ Status ScheduleMaker::AddForward(const Operation& op, const Op& kernels) {
     // The kernel gives one all the same.
     if (names.empty() && !slot.variadic) step->outputs.push_back(kNothing);
   }
-  schedule_->steps_.push_back(std::move(step));
+  steps_->push_back(std::move(step));
   return OkStatus();
 }
 
@@ -165,7 +181,7 @@ Status ScheduleMaker::AddBackward(const Operation& op, const Op& kernels) {
     }
     if (names.empty() && !input.variadic) step->outputs.push_back(kNothing);
   }
-  schedule_->steps_.push_back(std::move(step));
+  steps_->push_back(std::move(step));
   return OkStatus();
 }
 
@@ -181,7 +197,7 @@ Status ScheduleMaker::AddExtension(const Operation& op, Extension& extension) {
   for (Place place : step->outputs) {
     if (Contains(step->inputs, place)) step->in_place.push_back(place);
   }
-  schedule_->steps_.push_back(std::move(step));
+  steps_->push_back(std::move(step));
   return OkStatus();
 }
 
@@ -216,16 +232,15 @@ Status ScheduleMaker::AddOptimizer(const Operation& op, const OpDef& def,
     }
     // Those next to each other go together, unless one would see what another
     // one did.
-    auto* last =
-        schedule_->steps_.empty()
-            ? nullptr
-            : dynamic_cast<OptimizerStep*>(schedule_->steps_.back().get());
+    auto* last = steps_->empty()
+                     ? nullptr
+                     : dynamic_cast<OptimizerStep*>(steps_->back().get());
     if (last == nullptr || !(last->rule() == optimizer.rule) ||
         last->Updates(update.values)) {
       auto step = std::make_unique<OptimizerStep>(optimizer.rule);
       step->what = Where(op);
       last = step.get();
-      schedule_->steps_.push_back(std::move(step));
+      steps_->push_back(std::move(step));
     }
     auto add = [&](Place input, bool changed) {
       if (input == kNothing) return;
@@ -246,9 +261,116 @@ Status ScheduleMaker::AddOptimizer(const Operation& op, const OpDef& def,
   return OkStatus();
 }
 
+Result<Steps> ScheduleMaker::MakeBody(const Operation& op) {
+  const std::vector<int> bodies = program::BodiesOf(op);
+  if (bodies.size() != 1 || bodies[0] <= 0 ||
+      static_cast<size_t>(bodies[0]) >= program_.num_blocks()) {
+    return InvalidArgument(Where(op), ": there is no body to run");
+  }
+  Steps body;
+  const program::Block* outer_block =
+      std::exchange(block_, &program_.block(static_cast<size_t>(bodies[0])));
+  Steps* outer_steps = std::exchange(steps_, &body);
+  Status status;
+  for (size_t i = 0; status.ok() && i < block_->num_ops(); ++i) {
+    status = Add(block_->op(i));
+  }
+  block_ = outer_block;
+  steps_ = outer_steps;
+  RETURN_IF_ERROR(status);
+  return body;
+}
+
+void ScheduleMaker::Cover(Step& step, const Steps& body) {
+  for (const std::unique_ptr<Step>& inner : body) {
+    step.inputs.insert(step.inputs.end(), inner->inputs.begin(),
+                       inner->inputs.end());
+    step.outputs.insert(step.outputs.end(), inner->outputs.begin(),
+                        inner->outputs.end());
+    step.in_place.insert(step.in_place.end(), inner->in_place.begin(),
+                         inner->in_place.end());
+  }
+}
+
+Status ScheduleMaker::AddConditional(const Operation& op) {
+  std::vector<Place> condition;
+  for (const std::string& name : op.input("Cond")) {
+    Read(name, Where(op));
+    condition.push_back(PlaceOf(name));
+  }
+  if (condition.empty()) {
+    return InvalidArgument(Where(op), ": Cond is missing");
+  }
+  const program::AttrValue* attr = op.attr("is_scalar_condition");
+  const bool* scalar =
+      attr == nullptr ? nullptr : std::get_if<bool>(&attr->value);
+  ASSIGN_OR_RETURN(Steps body, MakeBody(op));
+  auto step = std::make_unique<ConditionalStep>(condition,
+                                                scalar == nullptr || *scalar);
+  step->what = Where(op);
+  step->inputs = std::move(condition);
+  Cover(*step, body);
+  step->set_body(std::move(body));
+  steps_->push_back(std::move(step));
+  return OkStatus();
+}
+
+Status ScheduleMaker::AddWhile(const Operation& op) {
+  const std::vector<std::string>& condition = op.input("Condition");
+  if (condition.size() != 1) {
+    return InvalidArgument(Where(op), ": Condition is missing");
+  }
+  Read(condition[0], Where(op));
+  ASSIGN_OR_RETURN(Steps body, MakeBody(op));
+  auto step = std::make_unique<WhileStep>(PlaceOf(condition[0]));
+  step->what = Where(op);
+  step->inputs = {PlaceOf(condition[0])};
+  Cover(*step, body);
+  step->set_body(std::move(body));
+  steps_->push_back(std::move(step));
+  return OkStatus();
+}
+
+// Choices and arrays. False for another kind of operation.
+bool ScheduleMaker::AddSimpleControl(const Operation& op) {
+  std::unique_ptr<Step> step;
+  std::vector<std::string> slots;
+  if (op.type == "select_input") {
+    step = std::make_unique<SelectInputStep>();
+    slots = {"X", "Mask"};
+  } else if (op.type == "select_output") {
+    step = std::make_unique<SelectOutputStep>();
+    slots = {"X", "Mask"};
+  } else if (op.type == "write_to_array") {
+    step = std::make_unique<WriteArrayStep>();
+    slots = {"X", "I"};
+  } else if (op.type == "read_from_array") {
+    step = std::make_unique<ReadArrayStep>();
+    slots = {"X", "I"};
+  } else if (op.type == "lod_array_length") {
+    step = std::make_unique<ArrayLengthStep>();
+    slots = {"X"};
+  } else {
+    return false;
+  }
+  step->what = Where(op);
+  // Only the numbers that choose must have a value.
+  for (const std::string& slot : slots) {
+    for (const std::string& name : op.input(slot)) {
+      step->inputs.push_back(PlaceOf(name));
+      if (slot != "X") Read(name, step->what);
+    }
+  }
+  for (const std::string& name : op.output("Out")) AddOutput(*step, name);
+  steps_->push_back(std::move(step));
+  return true;
+}
+
 void ScheduleMaker::AddKept() {
-  for (const auto& [name, place] : places_) {
-    const Variable* variable = block_.Find(name);
+  for (const auto& [key, place] : places_) {
+    const auto& [home, name] = key;
+    if (home != 0) continue;
+    const Variable* variable = block_->Find(name);
     const bool persistable = variable != nullptr && variable->persistable;
     auto reader = read_first_.find(name);
     const bool read_first = reader != read_first_.end();

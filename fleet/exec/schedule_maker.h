@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fleet/exec/schedule.h"
@@ -17,7 +18,10 @@ class ScheduleMaker final {
  public:
   ScheduleMaker(const program::Program& program, const ops::OpLibrary& library,
                 const Extensions& extensions)
-      : block_(program.block(0)), library_(library), extensions_(extensions) {}
+      : program_(program),
+        block_(&program.block(0)),
+        library_(library),
+        extensions_(extensions) {}
 
   // Once. As Schedule::Compile.
   Result<std::unique_ptr<Schedule>> Make(
@@ -25,6 +29,7 @@ class ScheduleMaker final {
       const std::vector<std::string>& fetches);
 
  private:
+  // Of a variable as the current block sees it.
   Place PlaceOf(const std::string& name);
   void Read(const std::string& name, const std::string& reader);
 
@@ -34,6 +39,13 @@ class ScheduleMaker final {
   Status AddExtension(const program::Operation& op, Extension& extension);
   Status AddOptimizer(const program::Operation& op, const program::OpDef& def,
                       const ops::OptimizerOp& optimizer);
+  Status AddConditional(const program::Operation& op);
+  Status AddWhile(const program::Operation& op);
+  // The steps of the op's body.
+  Result<Steps> MakeBody(const program::Operation& op);
+  // What the body touches, the step touches.
+  static void Cover(Step& step, const Steps& body);
+  bool AddSimpleControl(const program::Operation& op);
   Result<std::unique_ptr<KernelStep>> Begin(const program::Operation& op,
                                             const ops::Op& kernels);
 
@@ -45,11 +57,14 @@ class ScheduleMaker final {
   void MarkChangedFeeds();
   void AddSharers();
 
-  const program::Block& block_;
+  const program::Program& program_;
+  const program::Block* block_;  // whose operations are being added
+  Steps* steps_ = nullptr;       // where to
   const ops::OpLibrary& library_;
   const Extensions& extensions_;
   std::unique_ptr<Schedule> schedule_;
-  std::map<std::string, Place> places_;
+  // By the block that declares a variable, and its name.
+  std::map<std::pair<int, std::string>, Place> places_;
   std::set<std::string> fed_;
   std::set<std::string> written_;
   std::map<std::string, std::string> read_first_;  // variable, who reads it

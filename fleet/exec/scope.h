@@ -2,6 +2,7 @@
 #ifndef FLEET_EXEC_SCOPE_H_
 #define FLEET_EXEC_SCOPE_H_
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,7 +19,7 @@ namespace fleet::exec {
 // One thread at a time.
 class Scope final {
  public:
-  explicit Scope(Scope* parent = nullptr) : parent_(parent) {}
+  explicit Scope(Scope* parent = nullptr);
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
@@ -29,12 +30,22 @@ class Scope final {
   void Erase(std::string_view name);
   std::vector<std::string> names() const;  // of this scope, sorted
 
+  // Of no other scope of this process, alive or gone.
+  uint64_t id() const { return id_; }
+  // Grows when a name comes or goes, here or in an enclosing scope: as long as
+  // it stays, so do the addresses that Find() gave.
+  uint64_t generation() const {
+    return generation_ + (parent_ == nullptr ? 0 : parent_->generation());
+  }
+
   // A scope inside this one, which lives until DropInner.
   Scope& AddInner();
   void DropInner() { inner_.clear(); }
 
  private:
   Scope* const parent_;
+  const uint64_t id_;
+  uint64_t generation_ = 0;
   std::map<std::string, at::Tensor, std::less<>> tensors_;
   std::vector<std::unique_ptr<Scope>> inner_;
 };

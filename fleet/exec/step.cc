@@ -5,6 +5,8 @@
 
 #include <c10/util/SmallVector.h>
 
+#include "fleet/ops/aten_error.h"
+
 namespace fleet::exec {
 namespace {
 
@@ -25,7 +27,42 @@ void Scatter(Frame& frame, std::span<const Place> places,
   }
 }
 
+Status Explain(const Step& step, const Frame& frame, const Status& reason) {
+  std::string given;
+  for (Place place : step.inputs) {
+    if (!given.empty()) given += ", ";
+    if (place == kNothing) {
+      given += "nothing";
+      continue;
+    }
+    const at::Tensor& value = frame.values[place];
+    if (place < frame.names.size()) given += frame.names[place] + " ";
+    given += value.defined()
+                 ? program::ToString(program::TensorType{
+                       ops::ToDType(value.scalar_type()), value.sizes().vec()})
+                 : "without a value";
+  }
+  return reason.WithContext(step.what + "(" + given + ")");
+}
+
 }  // namespace
+
+Status RunOne(Step& step, Frame& frame) {
+  Status status;
+  try {
+    status = step.Run(frame);
+  } catch (const std::exception& error) {
+    status = ops::FromException(error);
+  }
+  return status.ok() ? status : Explain(step, frame, status);
+}
+
+Status RunAll(const Steps& steps, Frame& frame) {
+  for (const std::unique_ptr<Step>& step : steps) {
+    RETURN_IF_ERROR(RunOne(*step, frame));
+  }
+  return OkStatus();
+}
 
 Status KernelStep::Run(Frame& frame) {
   Tensors tensors = Gather(frame, inputs);

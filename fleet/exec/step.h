@@ -27,9 +27,11 @@ namespace fleet::exec {
 using Place = uint32_t;
 inline constexpr Place kNothing = UINT32_MAX;  // an output that nobody wants
 
-// What a step works on.
+// What a step works on; everything by place.
 struct Frame {
-  std::span<at::Tensor> values;  // by place
+  std::span<at::Tensor> values;
+  std::span<std::vector<at::Tensor>> arrays;  // of variables that are arrays
+  std::span<const std::string> names;         // for errors
   const ops::Context& context;
 };
 
@@ -39,12 +41,22 @@ class Step {
 
   // Exceptions of LibTorch may leave it.
   virtual Status Run(Frame& frame) = 0;
+  // Whether it can be a part of a plan: what its outputs look like depends only
+  // on what its inputs look like.
+  virtual bool plannable() const { return true; }
 
   std::string what;             // for errors: "net.py:3: matmul_v2"
   std::vector<Place> inputs;    // all slots, one after the other
   std::vector<Place> outputs;   // the same; kNothing where nobody reads it
   std::vector<Place> in_place;  // those of `inputs` whose memory it changes
 };
+
+using Steps = std::vector<std::unique_ptr<Step>>;
+
+// Runs one step; an error names its operation and what went in.
+Status RunOne(Step& step, Frame& frame);
+// All of them in order.
+Status RunAll(const Steps& steps, Frame& frame);
 
 // A call of a kernel. The slots of a backward kernel are those of its gradient
 // rule.

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Direct forms of nodes: calls on bare float memory with every shape fixed, in
+// place of kernels over tensors. A node without one stays what it is.
+
+#ifndef FLEET_EXEC_DIRECT_H_
+#define FLEET_EXEC_DIRECT_H_
+
+#include <cstdint>
+#include <map>
+#include <string_view>
+
+#include "fleet/exec/plan_graph.h"
+
+namespace fleet::exec {
+
+// Gives a node its direct form, or makes it unnecessary, and says what it
+// reads; returns false, and changes nothing, if types or attributes are others
+// than it can take.
+using MakeDirect = bool (*)(Graph& graph, int node);
+// By type of operation.
+using DirectForms = std::map<std::string_view, MakeDirect>;
+
+void AddElementwiseForms(DirectForms& forms);
+void AddReductionForms(DirectForms& forms);
+void AddViewForms(DirectForms& forms);
+void AddMatmulForms(DirectForms& forms);
+void AddLossForms(DirectForms& forms);
+void AddConvForms(DirectForms& forms);
+void AddPoolForms(DirectForms& forms);
+void AddNormForms(DirectForms& forms);
+
+// Turns a product, the bias added to it and an activation into one node, where
+// nobody else needs what lies between them.
+void FuseFc(Graph& graph);
+
+// The same for a convolution, the bias added to it, and relu.
+void FuseConv(Graph& graph);
+
+// Updates of float parameters on bare memory.
+bool MakeOptimizerDirect(Graph& graph, int node);
+
+// All of it, over the whole graph.
+void MakeDirectForms(Graph& graph);
+
+// ---- for the forms
+
+// The only node that reads `value`, which nobody else needs; or kNone.
+int OnlyReader(const Graph& graph, int value);
+// Whether a step that changes memory stands between the two.
+bool Separated(const Graph& graph, int first, int last);
+
+inline const float* FloatIn(void* const* memory, int value) {
+  return static_cast<const float*>(memory[value]);
+}
+inline float* FloatOut(void* const* memory, int value) {
+  return static_cast<float*>(memory[value]);
+}
+
+}  // namespace fleet::exec
+
+#endif  // FLEET_EXEC_DIRECT_H_

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/exec/plan.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include "fleet/exec/direct.h"
+#include "fleet/exec/plan_layout.h"
+#include "fleet/exec/plan_memory.h"
+#include "fleet/ops/aten_error.h"
+
+namespace fleet::exec {
+namespace {
+
+using program::TensorType;
+
+bool HasType(const at::Tensor& tensor, const TensorType& type) {
+  return tensor.defined() && tensor.layout() == at::kStrided &&
+         tensor.device().is_cpu() &&
+         tensor.scalar_type() == ops::ToScalarType(type.dtype) &&
+         tensor.sizes() == at::IntArrayRef(type.dims);
+}
+
+int64_t ByteSize(const Value& value) {
+  return value.numel() * static_cast<int64_t>(c10::elementSize(
+                             ops::ToScalarType(value.type.dtype)));
+}
+
+// Whether the shapes of a forward kernel's outputs follow from those of its
+// inputs, as they were seen.
+bool ShapesFollow(Graph& graph, const Node& node) {
+  const KernelStep& kernel = *node.kernel;
+  if (kernel.backward) return true;  // they are those of forward values
+  std::vector<std::vector<TensorType>> inputs;
+  size_t next = 0;
+  for (uint32_t end : kernel.slot_end) {
+    std::vector<TensorType>& slot = inputs.emplace_back();
+    for (; next < end; ++next) {
+      if (node.inputs[next] == kNone) return false;
+      slot.push_back(graph.values[node.inputs[next]].type);
+    }
+  }
+  auto types = kernel.def->InferTypes(
+      program::OpTypes(*kernel.def, std::move(inputs), kernel.attrs));
+  if (!types.ok()) return false;
+  for (size_t i = 0; i < node.outputs.size() && i < types->size(); ++i) {
+    if (node.outputs[i] == kNone) continue;
+    Value& value = graph.values[node.outputs[i]];
+    if (!value.dense || value.type.dims == (*types)[i].dims) continue;
+    // An output that is empty when it has no meaning.
+    if (value.numel() != 0) return false;
+    value.dense = false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<Plan> Plan::Make(const PlanSource& source) {
+  std::unique_ptr<Plan> plan(new Plan());
+  return plan->Build(source) ? std::move(plan) : nullptr;
+}
+
+bool Plan::Build(const PlanSource& source) {
+  if (!AddNodes(source)) return false;
+  names_ = source.names;
+  frame_.resize(names_.size());
+  graph_.CountReaders();
+  std::vector<int*> plain;
+  for (int& value : fetches_) plain.push_back(&value);
+  for (auto& [value, index] : stores_) plain.push_back(&value);
+  ChooseLayouts(graph_, plain);
+  MakeDirectForms(graph_);
+  memory_.assign(graph_.values.size(), nullptr);
+  tensors_.resize(graph_.values.size());
+  followers_.resize(graph_.values.size());
+  for (size_t v = 0; v < graph_.values.size(); ++v) {
+    const int home = graph_.Home(static_cast<int>(v));
+    if (home != static_cast<int>(v)) {
+      followers_[home].push_back(static_cast<int>(v));
+    }
+  }
+  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    if (!graph_.nodes[i].gone) run_order_.push_back(static_cast<int>(i));
+  }
+  AskForHomes();
+  PlaceInArena();
+  return true;
+}
+
+// Turns steps into nodes, and places into values that are written once. What a
+// step changes in place stays one value, which nobody may share.
+bool Plan::AddNodes(const PlanSource& source) {
+  std::vector<int> current(source.names.size(), kNone);
+  auto add_value = [&](Place place, const PlanSource::Type& type,
+                       Value::Origin origin, int maker) {
+    Value value;
+    value.place = place;
+    value.dense = type.has_value();
+    if (type) value.type = *type;
+    value.origin = origin;
+    value.maker = maker;
+    graph_.values.push_back(std::move(value));
+    current[place] = static_cast<int>(graph_.values.size()) - 1;
+    return current[place];
+  };
+  for (size_t i = 0; i < source.feeds.size(); ++i) {
+    if (!source.feed_types[i]) return false;
+    feeds_.push_back(
+        add_value(source.feeds[i], source.feed_types[i], Value::kFeed, kNone));
+  }
+  for (size_t i = 0; i < source.kept.size(); ++i) {
+    if (!source.kept_types[i]) return false;
+    kept_.push_back(add_value(source.kept[i].place, source.kept_types[i],
+                              Value::kKept, kNone));
+    graph_.values.back().pinned = true;
+  }
+  for (size_t s = 0; s < source.steps.size(); ++s) {
+    Step& step = *source.steps[s];
+    Node node;
+    node.step = &step;
+    if (!step.plannable()) return false;
+    node.kernel = dynamic_cast<KernelStep*>(&step);
+    for (Place place : step.inputs) {
+      node.inputs.push_back(place == kNothing ? kNone : current[place]);
+    }
+    for (int value : node.inputs) {
+      if (value != kNone) node.reads.push_back(value);
+    }
+    for (size_t i = 0; i < step.outputs.size(); ++i) {
+      const Place place = step.outputs[i];
+      if (place == kNothing) {
+        node.outputs.push_back(kNone);
+      } else if (std::find(step.in_place.begin(), step.in_place.end(), place) !=
+                 step.in_place.end()) {
+        graph_.values[current[place]].pinned = true;
+        node.outputs.push_back(current[place]);
+      } else {
+        node.outputs.push_back(add_value(place, source.output_types[s][i],
+                                         Value::kMade, static_cast<int>(s)));
+      }
+    }
+    if (node.kernel != nullptr && !ShapesFollow(graph_, node)) return false;
+    graph_.nodes.push_back(std::move(node));
+  }
+  for (Place place : source.fetches) {
+    if (current[place] == kNone || !graph_.values[current[place]].dense) {
+      return false;
+    }
+    fetches_.push_back(current[place]);
+    graph_.values[current[place]].needed_after = true;
+  }
+  for (size_t i = 0; i < source.kept.size(); ++i) {
+    const int last = current[source.kept[i].place];
+    if (!source.kept[i].written || last == kept_[i]) continue;
+    const Value& value = graph_.values[last];
+    if (!value.dense || !(value.type == graph_.values[kept_[i]].type)) {
+      return false;
+    }
+    stores_.emplace_back(last, i);
+    graph_.values[last].needed_after = true;
+  }
+  return true;
+}
+
+// Extensions may have memory of their own for what they are given.
+void Plan::AskForHomes() {
+  for (Node& node : graph_.nodes) {
+    auto* call = dynamic_cast<ExtensionCall*>(node.step);
+    if (call == nullptr || node.direct) continue;
+    std::vector<TensorType> types;
+    for (int value : node.inputs) {
+      types.push_back(value == kNone ? TensorType{}
+                                     : graph_.values[value].type);
+    }
+    Result<std::vector<at::Tensor>> homes = call->extension().Homes(types);
+    if (!homes.ok()) continue;
+    for (size_t i = 0; i < homes->size() && i < node.inputs.size(); ++i) {
+      const int value = node.inputs[i];
+      const at::Tensor& home = (*homes)[i];
+      if (value == kNone || !home.defined() || !home.is_contiguous() ||
+          !HasType(home, graph_.values[value].type)) {
+        continue;
+      }
+      const Value& v = graph_.values[value];
+      const bool ours = v.origin == Value::kMade && v.memory_of == kNone &&
+                        v.maker != kNone && graph_.nodes[v.maker].direct;
+      if (!ours || tensors_[value].defined()) continue;
+      tensors_[value] = home;
+      SetAddress(value, home.data_ptr());
+    }
+  }
+}
+
+void Plan::SetAddress(int value, void* address) {
+  memory_[value] = address;
+  for (int follower : followers_[value]) memory_[follower] = address;
+}
+
+void Plan::PlaceInArena() {
+  const int end = static_cast<int>(graph_.nodes.size());
+  // When each value's memory is used last, by itself or by a follower.
+  std::vector<int> last(graph_.values.size(), kNone);
+  for (size_t v = 0; v < graph_.values.size(); ++v) {
+    const Value& value = graph_.values[v];
+    int& until = last[graph_.Home(static_cast<int>(v))];
+    until = std::max(until, value.maker);
+    for (int reader : value.readers) until = std::max(until, reader);
+    if (value.needed_after) until = end;
+  }
+  std::vector<int> placed;
+  std::vector<Lifetime> lives;
+  releases_.resize(graph_.nodes.size());
+  for (size_t v = 0; v < graph_.values.size(); ++v) {
+    const Value& value = graph_.values[v];
+    if (value.memory_of != kNone || memory_[v] != nullptr) continue;
+    if (value.origin == Value::kConstant) {
+      placed.push_back(static_cast<int>(v));
+      lives.push_back({ByteSize(value), 0, end});
+    } else if (value.origin == Value::kMade && value.maker != kNone &&
+               !graph_.nodes[value.maker].gone) {
+      if (graph_.nodes[value.maker].direct) {
+        placed.push_back(static_cast<int>(v));
+        lives.push_back({ByteSize(value), value.maker, last[v]});
+      } else if (last[v] < end) {
+        releases_[last[v]].push_back(static_cast<int>(v));
+      }
+    }
+  }
+  const MemoryLayout layout = LayOut(lives);
+  arena_bytes_ = layout.byte_size;
+  arena_ = at::empty({std::max<int64_t>(layout.byte_size, 1)}, at::kByte);
+  auto* base = static_cast<char*>(arena_.data_ptr());
+  for (size_t i = 0; i < placed.size(); ++i) {
+    const Value& value = graph_.values[placed[i]];
+    SetAddress(placed[i], base + layout.offsets[i]);
+    if (value.origin == Value::kConstant) {
+      std::fill_n(static_cast<float*>(memory_[placed[i]]), value.numel(),
+                  static_cast<float>(value.constant));
+    }
+  }
+}
+
+bool Plan::TakesFeeds(std::span<const at::Tensor> feeds) const {
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    if (!HasType(feeds[i], graph_.values[feeds_[i]].type)) return false;
+  }
+  return true;
+}
+
+bool Plan::TakesKept(std::span<at::Tensor* const> kept) const {
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (kept[i] == nullptr || !kept[i]->is_contiguous() ||
+        !HasType(*kept[i], graph_.values[kept_[i]].type)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Result<std::vector<at::Tensor>> Plan::Run(std::span<const at::Tensor> feeds,
+                                          std::span<at::Tensor* const> kept,
+                                          const ops::Context& context) {
+  LoadFeeds(feeds);
+  LoadKept(kept);
+  Status status = RunNodes(context);
+  std::vector<at::Tensor> fetched;
+  if (status.ok()) {
+    for (auto [value, index] : stores_) {
+      std::memcpy(kept[index]->data_ptr(), memory_[value],
+                  ByteSize(graph_.values[value]));
+    }
+    fetched.reserve(fetches_.size());
+    for (int value : fetches_) {
+      const TensorType& type = graph_.values[value].type;
+      at::Tensor copy = at::empty(type.dims, ops::ToScalarType(type.dtype));
+      std::memcpy(copy.data_ptr(), memory_[value],
+                  ByteSize(graph_.values[value]));
+      fetched.push_back(std::move(copy));
+    }
+  }
+  for (auto [value, address] : moved_) {
+    tensors_[value].reset();
+    SetAddress(value, address);
+  }
+  moved_.clear();
+  for (int value : feeds_) tensors_[value].reset();
+  for (int value : kept_) tensors_[value].reset();
+  RETURN_IF_ERROR(status);
+  return fetched;
+}
+
+void Plan::LoadFeeds(std::span<const at::Tensor> feeds) {
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    at::Tensor& tensor = tensors_[feeds_[i]];
+    tensor = feeds[i].is_contiguous() ? feeds[i] : feeds[i].contiguous();
+    SetAddress(feeds_[i], const_cast<void*>(tensor.const_data_ptr()));
+  }
+}
+
+void Plan::LoadKept(std::span<at::Tensor* const> kept) {
+  for (size_t i = 0; i < kept.size(); ++i) {
+    tensors_[kept_[i]] = *kept[i];
+    SetAddress(kept_[i], kept[i]->data_ptr());
+  }
+}
+
+Status Plan::RunNodes(const ops::Context& context) {
+  int at = 0;
+  try {
+    for (int i : run_order_) {
+      at = i;
+      Node& node = graph_.nodes[i];
+      if (node.direct) {
+        node.direct(memory_.data());
+      } else {
+        Status status = RunGeneral(node, context);
+        if (!status.ok()) return Explain(node, status);
+      }
+      for (int value : releases_[i]) tensors_[value].reset();
+    }
+  } catch (const std::exception& error) {
+    return Explain(graph_.nodes[at], ops::FromException(error));
+  }
+  return OkStatus();
+}
+
+// A tensor over the memory of a value that a direct form made or will make.
+at::Tensor Plan::TensorOf(int value) {
+  if (tensors_[value].defined()) return tensors_[value];
+  const Value& v = graph_.values[value];
+  if (memory_[value] == nullptr) return {};
+  const at::TensorOptions options(ops::ToScalarType(v.type.dtype));
+  if (!v.channels_last) {
+    return at::from_blob(memory_[value], v.type.dims, options);
+  }
+  const Dims& d = v.type.dims;
+  return at::from_blob(memory_[value], d,
+                       {d[1] * d[2] * d[3], 1, d[3] * d[1], d[1]}, options);
+}
+
+// Whether a result is a view of planned memory, which will hold something else
+// soon, or of a variable of the scope, which a later step may change.
+bool Plan::SeesOther(const Node& node, const at::Tensor& made) const {
+  const auto* data = static_cast<const char*>(made.const_data_ptr());
+  const auto* begin = static_cast<const char*>(arena_.const_data_ptr());
+  if (data >= begin && data < begin + arena_bytes_) return true;
+  return std::any_of(node.inputs.begin(), node.inputs.end(), [&](int input) {
+    return input != kNone && graph_.values[input].origin == Value::kKept &&
+           tensors_[input].storage().is_alias_of(made.storage());
+  });
+}
+
+Status Plan::RunGeneral(Node& node, const ops::Context& context) {
+  Step& step = *node.step;
+  for (size_t i = 0; i < step.inputs.size(); ++i) {
+    if (node.inputs[i] == kNone) continue;
+    frame_[step.inputs[i]] = TensorOf(node.inputs[i]);
+  }
+  Frame frame{frame_, {}, {}, context};
+  Status status = step.Run(frame);
+  for (size_t i = 0; status.ok() && i < step.outputs.size(); ++i) {
+    const int out = node.outputs[i];
+    if (out == kNone) continue;
+    const Value& value = graph_.values[out];
+    at::Tensor& made = frame_[step.outputs[i]];
+    if (!value.dense) {
+      tensors_[out] = made;
+      continue;
+    }
+    if (!HasType(made, value.type)) {
+      status = Internal("the result is not ", program::ToString(value.type),
+                        ", as it was before");
+      break;
+    }
+    made = made.contiguous(value.channels_last ? at::MemoryFormat::ChannelsLast
+                                               : at::MemoryFormat::Contiguous);
+    if (value.pinned) {
+      if (made.data_ptr() == memory_[out]) continue;  // changed in place
+      moved_.emplace_back(out, memory_[out]);
+    } else if (SeesOther(node, made)) {
+      made = made.clone();
+    }
+    tensors_[out] = made;
+    SetAddress(out, made.data_ptr());
+  }
+  for (Place place : step.inputs) {
+    if (place != kNothing) frame_[place].reset();
+  }
+  for (Place place : step.outputs) {
+    if (place != kNothing) frame_[place].reset();
+  }
+  return status;
+}
+
+Status Plan::Explain(const Node& node, const Status& reason) const {
+  std::string given;
+  for (int value : node.inputs) {
+    if (!given.empty()) given += ", ";
+    if (value == kNone) {
+      given += "nothing";
+      continue;
+    }
+    const Value& v = graph_.values[value];
+    given += names_[v.place] + " " + program::ToString(v.type);
+  }
+  return reason.WithContext(node.step->what + "(" + given + ")");
+}
+
+size_t Plan::num_direct() const {
+  return std::count_if(run_order_.begin(), run_order_.end(), [&](int i) {
+    return static_cast<bool>(graph_.nodes[i].direct);
+  });
+}
+
+size_t Plan::num_general() const { return run_order_.size() - num_direct(); }
+
+}  // namespace fleet::exec

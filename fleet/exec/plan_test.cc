@@ -1,0 +1,533 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A plan must give what plain runs of the same program give, step by step.
+
+#include "fleet/exec/plan.h"
+
+#include <functional>
+#include <string>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fleet/base/status_matchers.h"
+#include "fleet/exec/schedule.h"
+#include "fleet/program/backward.h"
+#include "fleet/program/define_ops.h"
+
+namespace fleet::exec {
+namespace {
+
+using program::AttrKind;
+using program::AttrMap;
+using program::AttrValue;
+using program::DType;
+using ::testing::HasSubstr;
+
+AttrValue Int(int64_t value) { return {AttrKind::kInt, value}; }
+AttrValue Float(double value) { return {AttrKind::kFloat, value}; }
+AttrValue Bool(bool value) { return {AttrKind::kBool, value}; }
+AttrValue Ints(std::vector<int64_t> value) { return {AttrKind::kInts, value}; }
+
+// Up to rounding, by the largest of all elements.
+bool Near(const at::Tensor& got, const at::Tensor& wanted) {
+  if (got.sizes() != wanted.sizes()) return false;
+  if (wanted.numel() == 0) return true;
+  const double largest = wanted.abs().max().item<double>();
+  return (got - wanted).abs().max().item<double>() <= 1e-4 * largest + 1e-6;
+}
+
+class PlanTest : public ::testing::Test {
+ protected:
+  PlanTest() { program::DefineAllOps(registry_); }
+  program::Block& block() { return program_.block(0); }
+
+  std::string Data(const std::string& name, program::Dims dims,
+                   DType dtype = DType::kFloat32) {
+    block().AddVariable({.name = name,
+                         .type = {dtype, std::move(dims)},
+                         .stop_gradient = dtype != DType::kFloat32,
+                         .is_data = true});
+    return name;
+  }
+  std::string Parameter(const std::string& name, program::Dims dims) {
+    block().AddVariable({.name = name,
+                         .type = {DType::kFloat32, dims},
+                         .persistable = true,
+                         .is_parameter = true});
+    kept_[name] = at::randn(dims) * 0.5;
+    parameters_.push_back(name);
+    return name;
+  }
+  std::string Scalar(const std::string& name, double value) {
+    block().AddVariable({.name = name,
+                         .type = {DType::kFloat32, {1}},
+                         .persistable = true,
+                         .stop_gradient = true});
+    kept_[name] = at::full({1}, value);
+    return name;
+  }
+  // Appends an operation and returns its first output.
+  std::string Op(const std::string& type, program::Slots inputs,
+                 std::vector<std::string> out_slots, AttrMap attrs = {}) {
+    program::Slots outputs;
+    for (const std::string& slot : out_slots) {
+      outputs.push_back({slot, {"v" + std::to_string(++last_)}});
+    }
+    const std::string out = outputs[0].arguments[0];
+    program::Operation& op =
+        block().Append({.type = type,
+                        .inputs = std::move(inputs),
+                        .outputs = std::move(outputs),
+                        .attrs = std::move(attrs),
+                        .made_at = "net.py:" + std::to_string(last_)});
+    EXPECT_OK(block().InferTypes(registry_, op));
+    return out;
+  }
+  std::string Unary(const std::string& type, const std::string& x,
+                    AttrMap attrs = {}) {
+    return Op(type, {{"X", {x}}}, {"Out"}, std::move(attrs));
+  }
+  std::string Binary(const std::string& type, const std::string& x,
+                     const std::string& y, AttrMap attrs = {}) {
+    return Op(type, {{"X", {x}}, {"Y", {y}}}, {"Out"}, std::move(attrs));
+  }
+  std::string Fc(const std::string& x, const std::string& name, int64_t in,
+                 int64_t out, const std::string& activation) {
+    std::string y = Binary("mul", x, Parameter(name + ".w", {in, out}));
+    y = Binary("elementwise_add", y, Parameter(name + ".b", {out}),
+               {{"axis", Int(1)}});
+    return activation.empty() ? y : Unary(activation, y);
+  }
+  void Backward(const std::string& loss) {
+    ASSERT_OK(program::AppendBackward(registry_, program_, {{loss, ""}}, {})
+                  .status());
+  }
+  void Sgd(double rate) {
+    Scalar("rate", rate);
+    for (const std::string& name : parameters_) {
+      block().Append({.type = "sgd",
+                      .inputs = {{"Param", {name}},
+                                 {"Grad", {name + "@GRAD"}},
+                                 {"LearningRate", {"rate"}}},
+                      .outputs = {{"ParamOut", {name}}}});
+    }
+  }
+
+  // Runs both ways for some steps from the same state; everything must agree.
+  // Returns the planned schedule.
+  Schedule* Compare(const std::function<std::vector<at::Tensor>()>& feed,
+                    const std::vector<std::string>& feeds,
+                    const std::vector<std::string>& fetches, int steps = 5) {
+    Scope plain_scope, planned_scope;
+    for (const auto& [name, tensor] : kept_) {
+      plain_scope.Get(name) = tensor.clone();
+      planned_scope.Get(name) = tensor.clone();
+    }
+    auto plain =
+        Schedule::Compile(program_, library_, extensions_, feeds, fetches);
+    EXPECT_OK(plain.status());
+    (*plain)->set_planning(false);
+    auto planned =
+        Schedule::Compile(program_, library_, extensions_, feeds, fetches);
+    EXPECT_OK(planned.status());
+    schedule_ = *std::move(planned);
+    for (int i = 0; i < steps; ++i) {
+      const std::vector<at::Tensor> values = feed();
+      auto wanted = (*plain)->Run(plain_scope, values, {});
+      auto got = schedule_->Run(planned_scope, values, {});
+      EXPECT_OK(wanted.status());
+      EXPECT_OK(got.status());
+      if (!wanted.ok() || !got.ok()) return schedule_.get();
+      for (size_t k = 0; k < fetches.size(); ++k) {
+        EXPECT_TRUE(Near((*got)[k], (*wanted)[k]))
+            << fetches[k] << " in step " << i << "\n"
+            << (*got)[k] << "\n"
+            << (*wanted)[k];
+      }
+      for (const auto& [name, tensor] : kept_) {
+        EXPECT_TRUE(Near(planned_scope.Get(name), plain_scope.Get(name)))
+            << name << " after step " << i;
+      }
+    }
+    return schedule_.get();
+  }
+
+  program::OpRegistry registry_;
+  program::Program program_;
+  ops::OpLibrary library_;
+  Extensions extensions_;
+  std::map<std::string, at::Tensor> kept_;
+  std::vector<std::string> parameters_;
+  std::unique_ptr<Schedule> schedule_;
+  int last_ = 0;
+};
+
+TEST_F(PlanTest, TheMlpOfStaticScripts) {
+  Data("x", {-1, 8});
+  Data("y", {-1, 1}, DType::kInt64);
+  std::string h = Fc("x", "fc1", 8, 16, "tanh");
+  h = Fc(h, "fc2", 16, 16, "tanh");
+  h = Fc(h, "fc3", 16, 3, "softmax");
+  std::string loss = Op("cross_entropy", {{"X", {h}}, {"Label", {"y"}}}, {"Y"});
+  loss = Unary("mean", loss);
+  Backward(loss);
+  Sgd(0.1);
+  int64_t batch = 6;
+  auto feed = [&] {
+    return std::vector<at::Tensor>{at::randn({batch, 8}),
+                                   at::randint(0, 3, {batch, 1}, at::kLong)};
+  };
+  Schedule* schedule = Compare(feed, {"x", "y"}, {loss, "fc1.w@GRAD"});
+  ASSERT_NE(schedule->last_plan(), nullptr);
+  EXPECT_EQ(schedule->last_plan()->num_general(), 0);
+  EXPECT_LT(schedule->last_plan()->num_direct(), schedule->num_steps());
+  // Another batch takes a plan of its own, and the first is still there.
+  for (int64_t next : {3, 3, 6, 3}) {
+    batch = next;
+    Scope scope;
+    for (const auto& [name, tensor] : kept_) scope.Get(name) = tensor.clone();
+    ASSERT_OK(schedule->Run(scope, feed(), {}).status());
+  }
+  EXPECT_NE(schedule->last_plan(), nullptr);
+}
+
+TEST_F(PlanTest, LossesOfLogits) {
+  Data("x", {-1, 5});
+  Data("y", {-1, 1}, DType::kInt64);
+  std::string h = Fc("x", "fc1", 5, 7, "relu");
+  h = Fc(h, "fc2", 7, 4, "");
+  std::string a = Op("softmax_with_cross_entropy",
+                     {{"Logits", {h}}, {"Label", {"y"}}}, {"Softmax", "Loss"});
+  std::string rows = "v" + std::to_string(last_);
+  std::string loss = Unary("reduce_mean", rows, {{"reduce_all", Bool(true)}});
+  std::string b =
+      Op("cross_entropy_loss", {{"Logits", {h}}, {"Label", {"y"}}},
+         {"Loss", "Softmax", "TotalWeight"}, {{"ignore_index", Int(2)}});
+  loss = Binary("elementwise_add", loss, b);
+  Backward(loss);
+  Sgd(0.05);
+  Schedule* schedule = Compare(
+      [] {
+        return std::vector<at::Tensor>{at::randn({9, 5}),
+                                       at::randint(0, 4, {9, 1}, at::kLong)};
+      },
+      {"x", "y"}, {loss, a});
+  ASSERT_NE(schedule->last_plan(), nullptr);
+  EXPECT_EQ(schedule->last_plan()->num_general(), 0);
+}
+
+TEST_F(PlanTest, RegressionWithAdam) {
+  Data("x", {-1, 10});
+  Data("y", {-1, 1});
+  block().Find("y")->stop_gradient = true;
+  std::string h = Fc("x", "fc1", 10, 10, "");
+  h = Fc(h, "fc2", 10, 1, "sigmoid");
+  std::string loss =
+      Op("mse_loss", {{"Input", {h}}, {"Label", {"y"}}}, {"Out"});
+  Backward(loss);
+  Scalar("rate", 0.01);
+  for (const std::string& name : std::vector(parameters_)) {
+    for (const char* state : {".m", ".v"}) {
+      block().AddVariable({.name = name + state,
+                           .type = block().Find(name)->type,
+                           .persistable = true});
+      kept_[name + state] = at::rand(kept_[name].sizes());
+    }
+    Scalar(name + ".b1", 0.9);
+    Scalar(name + ".b2", 0.999);
+    block().Append({.type = "adam",
+                    .inputs = {{"Param", {name}},
+                               {"Grad", {name + "@GRAD"}},
+                               {"LearningRate", {"rate"}},
+                               {"Moment1", {name + ".m"}},
+                               {"Moment2", {name + ".v"}},
+                               {"Beta1Pow", {name + ".b1"}},
+                               {"Beta2Pow", {name + ".b2"}}},
+                    .outputs = {{"ParamOut", {name}},
+                                {"Moment1Out", {name + ".m"}},
+                                {"Moment2Out", {name + ".v"}},
+                                {"Beta1PowOut", {name + ".b1"}},
+                                {"Beta2PowOut", {name + ".b2"}}}});
+  }
+  Schedule* schedule = Compare(
+      [] {
+        return std::vector<at::Tensor>{at::randn({10, 10}), at::rand({10, 1})};
+      },
+      {"x", "y"}, {loss});
+  ASSERT_NE(schedule->last_plan(), nullptr);
+  EXPECT_EQ(schedule->last_plan()->num_general(), 0);
+}
+
+TEST_F(PlanTest, ElementwiseOfEverySpreadAndTheirGradients) {
+  Data("x", {-1, 3, 4});
+  std::string w = Parameter("w", {2, 3, 4});
+  std::string row = Parameter("row", {4});
+  std::string middle = Parameter("middle", {3});
+  std::string middle_one = Parameter("middle_one", {3, 1});
+  std::string one = Parameter("one", {1});
+  std::string h = Binary("elementwise_mul", "x", w);
+  h = Binary("elementwise_add", h, row);
+  h = Binary("elementwise_sub", h, middle, {{"axis", Int(1)}});
+  h = Binary("elementwise_mul", h, middle_one);
+  h = Binary("elementwise_mul", h, one);
+  std::string s = Binary("elementwise_sub", h, w);
+  s = Binary("elementwise_add", s, s);
+  s = Unary("scale", s,
+            {{"scale", Float(0.5)},
+             {"bias", Float(0.25)},
+             {"bias_after_scale", Bool(false)}});
+  s = Op("sum", {{"X", {s, h, w}}}, {"Out"});
+  s = Unary("square", s);
+  std::string loss = Unary("reduce_sum", s, {{"reduce_all", Bool(true)}});
+  Backward(loss);
+  Sgd(0.001);
+  Schedule* schedule = Compare(
+      [] {
+        return std::vector<at::Tensor>{at::randn({2, 3, 4})};
+      },
+      {"x"}, {loss, s, "x@GRAD"});
+  ASSERT_NE(schedule->last_plan(), nullptr);
+}
+
+TEST_F(PlanTest, ProductsOfEveryTransposition) {
+  Data("x", {-1, 3, 4});
+  std::string h = Unary("reshape2", "x", {{"shape", Ints({-1, 4})}});
+  std::vector<std::string> losses;
+  for (bool tx : {false, true}) {
+    for (bool ty : {false, true}) {
+      const std::string name = std::to_string(tx) + std::to_string(ty);
+      std::string a =
+          Parameter("a" + name, tx ? program::Dims{4, 5} : program::Dims{5, 4});
+      std::string b =
+          Parameter("b" + name, ty ? program::Dims{6, 4} : program::Dims{4, 6});
+      std::string y = Binary("matmul_v2", a, b,
+                             {{"trans_x", Bool(tx)}, {"trans_y", Bool(ty)}});
+      losses.push_back(Unary("mean", Unary("square", y)));
+    }
+  }
+  losses.push_back(Unary("mean", Unary("tanh", Fc(h, "fc", 4, 2, ""))));
+  // More dimensions than two on the left.
+  losses.push_back(
+      Unary("mean",
+            Unary("square", Binary("matmul_v2", "x", Parameter("w", {4, 3})))));
+  std::string loss = Op("sum", {{"X", losses}}, {"Out"});
+  Backward(loss);
+  Sgd(0.05);
+  Schedule* schedule = Compare(
+      [] {
+        return std::vector<at::Tensor>{at::randn({2, 3, 4})};
+      },
+      {"x"}, {loss, "x@GRAD"});
+  ASSERT_NE(schedule->last_plan(), nullptr);
+  EXPECT_EQ(schedule->last_plan()->num_general(), 0);
+}
+
+TEST_F(PlanTest, WhatHasNoDirectFormRunsBetween) {
+  Data("x", {-1, 6});
+  std::string h = Fc("x", "fc1", 6, 8, "tanh");
+  h = Unary("gelu", h);
+  h = Unary("transpose2", h, {{"axis", Ints({1, 0})}});  // a view
+  h = Unary("relu", h);
+  h = Unary("transpose2", h, {{"axis", Ints({1, 0})}});
+  h = Fc(h, "fc2", 8, 2, "");
+  std::string loss = Unary("mean", Unary("square", h));
+  Backward(loss);
+  Sgd(0.1);
+  Schedule* schedule = Compare(
+      [] {
+        return std::vector<at::Tensor>{at::randn({5, 6})};
+      },
+      {"x"}, {loss, h});
+  ASSERT_NE(schedule->last_plan(), nullptr);
+  EXPECT_GT(schedule->last_plan()->num_general(), 0);
+  EXPECT_GT(schedule->last_plan()->num_direct(), 0);
+}
+
+TEST_F(PlanTest, IntermediateValuesCanBeFetched) {
+  Data("x", {-1, 6});
+  std::string w = Binary("mul", "x", Parameter("w", {6, 3}));
+  std::string b =
+      Binary("elementwise_add", w, Parameter("b", {3}), {{"axis", Int(1)}});
+  std::string y = Unary("relu", b);
+  Compare(
+      [] {
+        return std::vector<at::Tensor>{at::randn({5, 6})};
+      },
+      {"x"}, {w, b, y, "x", "w"});
+}
+
+TEST_F(PlanTest, AParameterOfAnotherShapeGoesThePlainWay) {
+  Data("x", {-1, 6});
+  std::string y = Binary("mul", "x", Parameter("w", {6, 3}));
+  auto schedule =
+      Schedule::Compile(program_, library_, extensions_, {"x"}, {y});
+  ASSERT_OK(schedule.status());
+  Scope scope;
+  scope.Get("w") = at::randn({6, 3});
+  const std::vector<at::Tensor> x = {at::randn({2, 6})};
+  for (int i = 0; i < 3; ++i)
+    ASSERT_OK((*schedule)->Run(scope, x, {}).status());
+  EXPECT_NE((*schedule)->last_plan(), nullptr);
+  scope.Get("w") = at::randn({6, 4});
+  ASSERT_OK_AND_ASSIGN(auto got, (*schedule)->Run(scope, x, {}));
+  EXPECT_EQ((*schedule)->last_plan(), nullptr);
+  EXPECT_TRUE(at::allclose(got[0], x[0].matmul(scope.Get("w")), 1e-5, 1e-5));
+  // A new tensor of the old shape is found at once.
+  scope.Get("w") = at::randn({6, 3});
+  ASSERT_OK_AND_ASSIGN(got, (*schedule)->Run(scope, x, {}));
+  EXPECT_NE((*schedule)->last_plan(), nullptr);
+  EXPECT_TRUE(at::allclose(got[0], x[0].matmul(scope.Get("w")), 1e-5, 1e-5));
+  scope.Erase("w");
+  EXPECT_THAT((*schedule)->Run(scope, x, {}).status().message(),
+              HasSubstr("variable w has no value"));
+}
+
+TEST_F(PlanTest, AnErrorNamesTheOperation) {
+  Data("x", {-1, 3});
+  Data("y", {-1, 1}, DType::kInt64);
+  Op("cross_entropy", {{"X", {"x"}}, {"Label", {"y"}}}, {"Y"});
+  auto schedule =
+      Schedule::Compile(program_, library_, extensions_, {"x", "y"}, {"v1"});
+  ASSERT_OK(schedule.status());
+  Scope scope;
+  at::Tensor x = at::rand({2, 3});
+  at::Tensor label = at::full({2, 1}, 1, at::kLong);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK((*schedule)
+                  ->Run(scope, std::vector<at::Tensor>{x, label}, {})
+                  .status());
+  }
+  label.fill_(3);
+  Status status =
+      (*schedule)->Run(scope, std::vector<at::Tensor>{x, label}, {}).status();
+  ASSERT_NE((*schedule)->last_plan(), nullptr);
+  EXPECT_THAT(status.message(), HasSubstr("net.py:1: cross_entropy(x float32"));
+  EXPECT_THAT(status.message(), HasSubstr("label 3"));
+}
+
+// Convolutions, norms and pools, with branches and both ways to add a bias.
+TEST_F(PlanTest, ImagesWithTheChannelsLast) {
+  Data("x", {-1, 3, 9, 9});
+  auto conv = [&](const std::string& x, const std::string& name, int64_t in,
+                  int64_t out, AttrMap attrs) {
+    return Op("conv2d",
+              {{"Input", {x}}, {"Filter", {Parameter(name, {out, in, 3, 3})}}},
+              {"Output"}, std::move(attrs));
+  };
+  auto norm = [&](const std::string& x, const std::string& name,
+                  int64_t channels) {
+    for (const char* which : {".mean", ".variance"}) {
+      block().AddVariable({.name = name + which,
+                           .type = {DType::kFloat32, {channels}},
+                           .persistable = true,
+                           .stop_gradient = true});
+      kept_[name + which] = at::rand({channels}) + 0.5;
+    }
+    return Op("batch_norm",
+              {{"X", {x}},
+               {"Mean", {name + ".mean"}},
+               {"Variance", {name + ".variance"}},
+               {"Scale", {Parameter(name + ".scale", {channels})}},
+               {"Bias", {Parameter(name + ".bias", {channels})}}},
+              {"Y", "SavedMean", "SavedVariance"});
+  };
+  std::string h = conv("x", "c1", 3, 8, {{"paddings", Ints({1, 1})}});
+  h = Binary("elementwise_add", h, Parameter("b1", {8}), {{"axis", Int(1)}});
+  h = Unary("relu", h);
+  h = Op("max_pool2d_with_index", {{"X", {h}}}, {"Out", "Mask"},
+         {{"ksize", Ints({3, 3})},
+          {"strides", Ints({2, 2})},
+          {"paddings", Ints({1, 1})}});
+  std::string branch = conv(h, "c2", 8, 8, {{"paddings", Ints({1})}});
+  branch = norm(branch, "n2", 8);
+  h = Unary("relu", Binary("elementwise_add", branch, h));
+  h = conv(h, "c3", 8, 6, {{"strides", Ints({2})}});
+  std::string mean = Op("adaptive_avg_pool2d", {{"X", {h}}}, {"Out"},
+                        {{"output_size", Ints({1, 1})}});
+  std::string flat = Unary("flatten_contiguous_range", h);
+  flat = Unary("square", Fc(flat, "fc", 24, 2, "tanh"));
+  mean =
+      Unary("reduce_mean", Unary("square", mean), {{"reduce_all", Bool(true)}});
+  std::string loss = Binary("elementwise_add", Unary("mean", flat), mean);
+  Backward(loss);
+  Sgd(0.001);
+  Schedule* schedule = Compare(
+      [] {
+        return std::vector<at::Tensor>{at::randn({4, 3, 9, 9})};
+      },
+      {"x"}, {loss, h, "x@GRAD", "c2@GRAD"});
+  ASSERT_NE(schedule->last_plan(), nullptr);
+  EXPECT_EQ(schedule->last_plan()->num_general(), 0);
+}
+
+// Averages with a copy of itself, in memory of its own.
+class Exchange final : public Extension {
+ public:
+  class Step final : public ExtensionStep {
+   public:
+    explicit Step(Exchange& owner) : owner_(owner) {}
+    Result<std::vector<at::Tensor>> Homes(
+        std::span<const program::TensorType> inputs) override {
+      if (!owner_.has_home) return std::vector<at::Tensor>();
+      owner_.home = at::zeros(inputs[0].dims);
+      return std::vector<at::Tensor>{owner_.home};
+    }
+    Status Run(std::span<const at::Tensor> inputs,
+               std::span<at::Tensor> outputs) override {
+      owner_.at_home = owner_.home.defined() &&
+                       inputs[0].data_ptr() == owner_.home.data_ptr();
+      if (owner_.replaces) {
+        outputs[0] = inputs[0] * 2;
+      } else {
+        outputs[0].mul_(2);
+      }
+      return OkStatus();
+    }
+
+   private:
+    Exchange& owner_;
+  };
+  Result<std::unique_ptr<ExtensionStep>> Prepare(
+      const program::Operation&) override {
+    return std::make_unique<Step>(*this);
+  }
+  bool has_home = false, replaces = false, at_home = false;
+  at::Tensor home;
+};
+
+TEST_F(PlanTest, ExtensionsWorkInPlaceInTheirMemoryOrReplace) {
+  Data("x", {-1, 6});
+  std::string loss = Unary("mean", Unary("square", Fc("x", "fc", 6, 3, "")));
+  Backward(loss);
+  for (const std::string& name : parameters_) {
+    block().Append({.type = "exchange",
+                    .inputs = {{"X", {name + "@GRAD"}}},
+                    .outputs = {{"Out", {name + "@GRAD"}}}});
+  }
+  Sgd(0.1);
+  for (auto [has_home, replaces] :
+       {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
+    auto exchange = std::make_shared<Exchange>();
+    exchange->has_home = has_home;
+    exchange->replaces = replaces;
+    extensions_["exchange"] = exchange;
+    Schedule* schedule = Compare(
+        [] {
+          return std::vector<at::Tensor>{at::randn({5, 6})};
+        },
+        {"x"}, {loss, "fc.w@GRAD"});
+    ASSERT_NE(schedule->last_plan(), nullptr);
+    EXPECT_EQ(exchange->at_home, has_home);
+  }
+}
+
+}  // namespace
+}  // namespace fleet::exec

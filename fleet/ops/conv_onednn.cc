@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include <dnnl.hpp>
+
+#include "fleet/ops/conv.h"
+
+namespace fleet::ops {
+namespace {
+
+using dnnl::memory;
+using Tag = memory::format_tag;
+
+dnnl::engine& Engine() {
+  static dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+dnnl::stream& Stream() {
+  thread_local dnnl::stream stream(Engine());
+  return stream;
+}
+
+memory::desc Desc(const memory::dims& dims, Tag tag) {
+  return {dims, memory::data_type::f32, tag};
+}
+
+// What oneDNN wants to know of a convolution.
+struct Descs {
+  memory::desc x, y, bias;
+  memory::desc any_filter;    // in whatever order is best
+  memory::desc plain_filter;  // as programs hold it
+  memory::dims stride, dilation, before, after;
+
+  explicit Descs(const ConvShape& s)
+      : x(Desc({s.batch, s.in_channels, s.in_size[0], s.in_size[1]},
+               Tag::nhwc)),
+        y(Desc({s.batch, s.out_channels, s.out_size[0], s.out_size[1]},
+               Tag::nhwc)),
+        bias(Desc({s.out_channels}, Tag::a)),
+        stride(s.stride.begin(), s.stride.end()),
+        dilation{s.dilation[0] - 1, s.dilation[1] - 1},
+        before(s.padding_before.begin(), s.padding_before.end()),
+        after(s.padding_after.begin(), s.padding_after.end()) {
+    memory::dims filter = {s.out_channels, s.in_channels, s.kernel[0],
+                           s.kernel[1]};
+    if (s.groups == 1) {
+      any_filter = Desc(filter, Tag::any);
+      plain_filter = Desc(filter, Tag::oihw);
+    } else {
+      filter = {s.groups, s.out_channels / s.groups, s.in_channels / s.groups,
+                s.kernel[0], s.kernel[1]};
+      any_filter = Desc(filter, Tag::any);
+      plain_filter = Desc(filter, Tag::goihw);
+    }
+  }
+};
+
+dnnl::convolution_forward::primitive_desc ForwardDesc(const Descs& d,
+                                                      bool has_bias,
+                                                      bool relu) {
+  dnnl::primitive_attr attr;
+  if (relu) {
+    dnnl::post_ops ops;
+    ops.append_eltwise(1, dnnl::algorithm::eltwise_relu, 0, 0);
+    attr.set_post_ops(ops);
+  }
+  const auto kind = dnnl::prop_kind::forward_training;
+  const auto direct = dnnl::algorithm::convolution_direct;
+  auto desc = has_bias ? dnnl::convolution_forward::desc(
+                             kind, direct, d.x, d.any_filter, d.bias, d.y,
+                             d.stride, d.dilation, d.before, d.after)
+                       : dnnl::convolution_forward::desc(
+                             kind, direct, d.x, d.any_filter, d.y, d.stride,
+                             d.dilation, d.before, d.after);
+  return {desc, attr, Engine()};
+}
+
+// A primitive and the memory that it runs on.
+class Call {
+ public:
+  Call(dnnl::primitive primitive,
+       std::initializer_list<std::pair<int, memory>> arguments)
+      : primitive_(std::move(primitive)), memories_(arguments) {
+    for (const auto& [number, m] : memories_) {
+      args_.push_back({number, m.get()});
+    }
+  }
+  void Set(int i, const float* data) {
+    memories_[i].second.set_data_handle(const_cast<float*>(data));
+  }
+  void Run() {
+    dnnl::error::wrap_c_api(
+        dnnl_primitive_execute(primitive_.get(), Stream().get(),
+                               static_cast<int>(args_.size()), args_.data()),
+        "could not convolve");
+  }
+
+ private:
+  dnnl::primitive primitive_;
+  std::vector<std::pair<int, memory>> memories_;
+  std::vector<dnnl_exec_arg_t> args_;
+};
+
+memory Unset(const memory::desc& desc) { return {desc, Engine(), nullptr}; }
+
+// From one order of a filter to another.
+Call Reorder(const memory& from, const memory& to) {
+  return {dnnl::reorder(from, to), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}};
+}
+
+}  // namespace
+
+bool ConvIsFast() { return true; }
+
+struct PreparedConv::Impl {
+  memory filter;
+  Call reorder;
+  Call conv;
+  bool has_bias;
+
+  static Impl* Make(const ConvShape& shape, bool has_bias, bool relu) {
+    const Descs d(shape);
+    const auto desc = ForwardDesc(d, has_bias, relu);
+    memory filter(desc.weights_desc(), Engine());
+    Call reorder = Reorder(Unset(d.plain_filter), filter);
+    std::initializer_list<std::pair<int, memory>> plain = {
+        {DNNL_ARG_SRC, Unset(d.x)},
+        {DNNL_ARG_DST, Unset(d.y)},
+        {DNNL_ARG_WEIGHTS, filter}};
+    std::initializer_list<std::pair<int, memory>> biased = {
+        {DNNL_ARG_SRC, Unset(d.x)},
+        {DNNL_ARG_DST, Unset(d.y)},
+        {DNNL_ARG_WEIGHTS, filter},
+        {DNNL_ARG_BIAS, Unset(d.bias)}};
+    return new Impl{
+        filter, std::move(reorder),
+        Call(dnnl::convolution_forward(desc), has_bias ? biased : plain),
+        has_bias};
+  }
+};
+
+PreparedConv::PreparedConv(const ConvShape& shape, bool has_bias, bool relu)
+    : impl_(Impl::Make(shape, has_bias, relu)) {}
+PreparedConv::~PreparedConv() = default;
+
+void PreparedConv::Run(const float* x, const float* filter, const float* bias,
+                       float* y) {
+  impl_->reorder.Set(0, filter);
+  impl_->reorder.Run();
+  impl_->conv.Set(0, x);
+  impl_->conv.Set(1, y);
+  if (impl_->has_bias) impl_->conv.Set(3, bias);
+  impl_->conv.Run();
+}
+
+struct PreparedConvInputGrad::Impl {
+  Call reorder;
+  Call conv;
+};
+
+PreparedConvInputGrad::PreparedConvInputGrad(const ConvShape& shape) {
+  const Descs d(shape);
+  const dnnl::convolution_backward_data::primitive_desc desc(
+      dnnl::convolution_backward_data::desc(dnnl::algorithm::convolution_direct,
+                                            d.x, d.any_filter, d.y, d.stride,
+                                            d.dilation, d.before, d.after),
+      Engine(), ForwardDesc(d, false, false));
+  memory filter(desc.weights_desc(), Engine());
+  impl_.reset(new Impl{Reorder(Unset(d.plain_filter), filter),
+                       Call(dnnl::convolution_backward_data(desc),
+                            {{DNNL_ARG_DIFF_DST, Unset(d.y)},
+                             {DNNL_ARG_DIFF_SRC, Unset(d.x)},
+                             {DNNL_ARG_WEIGHTS, filter}})});
+}
+PreparedConvInputGrad::~PreparedConvInputGrad() = default;
+
+void PreparedConvInputGrad::Run(const float* dy, const float* filter,
+                                float* dx) {
+  impl_->reorder.Set(0, filter);
+  impl_->reorder.Run();
+  impl_->conv.Set(0, dy);
+  impl_->conv.Set(1, dx);
+  impl_->conv.Run();
+}
+
+struct PreparedConvFilterGrad::Impl {
+  Call conv;
+  Call reorder;
+  bool has_bias;
+};
+
+PreparedConvFilterGrad::PreparedConvFilterGrad(const ConvShape& shape,
+                                               bool has_bias) {
+  const Descs d(shape);
+  const auto direct = dnnl::algorithm::convolution_direct;
+  auto described = has_bias ? dnnl::convolution_backward_weights::desc(
+                                  direct, d.x, d.any_filter, d.bias, d.y,
+                                  d.stride, d.dilation, d.before, d.after)
+                            : dnnl::convolution_backward_weights::desc(
+                                  direct, d.x, d.any_filter, d.y, d.stride,
+                                  d.dilation, d.before, d.after);
+  const dnnl::convolution_backward_weights::primitive_desc desc(
+      described, Engine(), ForwardDesc(d, has_bias, false));
+  memory filter(desc.diff_weights_desc(), Engine());
+  std::initializer_list<std::pair<int, memory>> plain = {
+      {DNNL_ARG_SRC, Unset(d.x)},
+      {DNNL_ARG_DIFF_DST, Unset(d.y)},
+      {DNNL_ARG_DIFF_WEIGHTS, filter}};
+  std::initializer_list<std::pair<int, memory>> biased = {
+      {DNNL_ARG_SRC, Unset(d.x)},
+      {DNNL_ARG_DIFF_DST, Unset(d.y)},
+      {DNNL_ARG_DIFF_WEIGHTS, filter},
+      {DNNL_ARG_DIFF_BIAS, Unset(d.bias)}};
+  impl_.reset(new Impl{
+      Call(dnnl::convolution_backward_weights(desc), has_bias ? biased : plain),
+      Reorder(filter, Unset(d.plain_filter)), has_bias});
+}
+PreparedConvFilterGrad::~PreparedConvFilterGrad() = default;
+
+void PreparedConvFilterGrad::Run(const float* x, const float* dy,
+                                 float* dfilter, float* dbias) {
+  impl_->conv.Set(0, x);
+  impl_->conv.Set(1, dy);
+  if (impl_->has_bias) impl_->conv.Set(3, dbias);
+  impl_->conv.Run();
+  impl_->reorder.Set(1, dfilter);
+  impl_->reorder.Run();
+}
+
+}  // namespace fleet::ops
