@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loading data; saving and loading programs and values."""
 
-from .._later import explain
 from ..batch import batch
 from ..io import (
     BatchSampler,
@@ -14,6 +13,7 @@ from ..io import (
     TensorDataset,
     get_worker_info,
 )
+from ..io.generator_loader import GeneratorLoader
 from ..reader import (
     buffered,
     cache,
@@ -48,6 +48,7 @@ __all__ = [
     "DataLoader",
     "Dataset",
     "IterableDataset",
+    "PyReader",
     "RandomSampler",
     "Sampler",
     "SequenceSampler",
@@ -80,4 +81,18 @@ __all__ = [
     "xmap_readers",
 ]
 
-__getattr__ = explain(__name__, static_graphs="PyReader")
+
+class PyReader(GeneratorLoader):
+    """A loader over generators; see paddle.io.DataLoader.from_generator."""
+
+    def __init__(
+        self,
+        feed_list=None,
+        capacity=None,
+        use_double_buffer=True,
+        iterable=True,
+        return_list=False,
+    ):
+        super().__init__(
+            feed_list, capacity, use_double_buffer, iterable, return_list, False, True
+        )

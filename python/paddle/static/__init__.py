@@ -14,6 +14,7 @@ from .compiled import (
     ParallelExecutor,
 )
 from .executor import Executor, Scope, global_scope, scope_guard
+from .global_variable import create_global_var
 from .input import InputSpec, data
 from .io import (
     deserialize_persistables,
@@ -32,6 +33,7 @@ from .io import (
     serialize_program,
     set_program_state,
 )
+from .metric import accuracy, auc
 from .nn import create_parameter
 from .program import (
     Program,
@@ -41,6 +43,7 @@ from .program import (
     name_scope,
     program_guard,
 )
+from .python_ops import Print, py_func
 
 _ON_FIRST_USE = {}
 
@@ -55,12 +58,16 @@ __all__ = [
     "Executor",
     "InputSpec",
     "ParallelExecutor",
+    "Print",
     "Program",
     "Scope",
     "Variable",
     "WeightNormParamAttr",
+    "accuracy",
     "append_backward",
+    "auc",
     "cpu_places",
+    "create_global_var",
     "create_parameter",
     "cuda_places",
     "data",
@@ -80,6 +87,7 @@ __all__ = [
     "nn",
     "normalize_program",
     "program_guard",
+    "py_func",
     "save",
     "save_inference_model",
     "save_to_file",

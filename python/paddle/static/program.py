@@ -44,6 +44,8 @@ class Program(_core.Program):
         self._parameter_info = {}
         # (scheduler, name) of learning rates that are set before each run.
         self._schedulers = []
+        # Loaders that feed the program by themselves.
+        self._readers = []
 
     # ---- blocks
 
@@ -95,6 +97,7 @@ class Program(_core.Program):
         else:
             twin._copy_from(self)
             twin._schedulers = list(self._schedulers)
+        twin._readers = list(self._readers)
         twin._parameter_info = {k: dict(v) for k, v in self._parameter_info.items()}
         return twin
 
@@ -220,6 +223,11 @@ def role_guard(role):
 def layer_guard(name):
     """Outputs of operations made inside are named after the layer: fc_0.tmp_0."""
     return _setting(owner=name)
+
+
+def eager_guard():
+    """Functions called inside compute at once."""
+    return _setting(on=False)
 
 
 @contextlib.contextmanager
