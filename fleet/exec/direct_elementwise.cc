@@ -231,6 +231,13 @@ void Collect(const Spread& s, float* sums, F f) {
     return;
   }
   std::fill_n(sums, s.middle, 0.0f);
+  if (s.inner == 1) {  // whole rows at a time
+    for (int64_t o = 0; o < s.outer; ++o) {
+      const int64_t row = o * s.middle;
+      for (int64_t j = 0; j < s.middle; ++j) sums[j] += f(row + j);
+    }
+    return;
+  }
   for (int64_t o = 0; o < s.outer; ++o) {
     for (int64_t j = 0; j < s.middle; ++j) {
       const int64_t row = (o * s.middle + j) * s.inner;
