@@ -29,6 +29,14 @@ std::string Where(const Operation& op) {
   return op.made_at.empty() ? op.type : op.made_at + ": " + op.type;
 }
 
+// What the gradients of all loops of a program share: the variables of the main
+// block that count turns and hold what was saved in them, and the operations
+// with which these begin.
+struct LoopRecords {
+  std::set<std::string> names;
+  std::vector<Operation> beginnings;
+};
+
 // Differentiates the operations of one block. Their gradients go to the end of
 // the same block or, for the body of control flow, into another block, which
 // then is the body of the gradient.
@@ -39,12 +47,14 @@ class Backward {
   using WantsOuter = std::function<bool(const std::string&)>;
 
   Backward(const OpRegistry& registry, Program& program, Block& from, Block& to,
-           const std::set<std::string>& no_grad, WantsOuter wants_outer)
+           const std::set<std::string>& no_grad, LoopRecords& records,
+           WantsOuter wants_outer)
       : registry_(registry),
         program_(program),
         from_(from),
         to_(to),
         no_grad_(no_grad),
+        records_(records),
         wants_outer_(std::move(wants_outer)) {}
 
   // The operations from number `begin` on. `starts` holds gradients that are
@@ -377,7 +387,7 @@ class Backward {
     for (const auto& [name, gradient] : taken) {
       starts.push_back({name, gradient});
     }
-    Backward inner(registry_, program_, body, grad_body, no_grad_,
+    Backward inner(registry_, program_, body, grad_body, no_grad_, records_,
                    [&](const std::string& name) { return Wanted(name); });
     ASSIGN_OR_RETURN(Gradients gradients, inner.Run(carried.size(), starts));
     for (const auto& [name, gradient] : taken) {
@@ -431,7 +441,7 @@ class Backward {
     }
     for (;;) {
       Backward inner(
-          registry_, program_, body, body, no_grad_,
+          registry_, program_, body, body, no_grad_, records_,
           [&](const std::string& name) { return wanted.contains(name); });
       const size_t before = wanted.size();
       for (const std::string& name : inner.FindDepending(0)) {
@@ -467,7 +477,7 @@ class Backward {
       starts.push_back({name, gradient});
     }
     Backward inner(
-        registry_, program_, body, grad_body, no_grad_,
+        registry_, program_, body, grad_body, no_grad_, records_,
         [&](const std::string& name) {
           return name.ends_with("@IN") && body.FindHere(name) != nullptr
                      ? wanted.contains(name.substr(0, name.size() - 3))
@@ -476,7 +486,8 @@ class Backward {
     ASSIGN_OR_RETURN(Gradients gradients, inner.Run(carried.size(), starts));
 
     EndTurn(gradients, state, body, grad_body);
-    return JoinLoops(position, body, grad_body);
+    JoinLoops(position, body, grad_body);
+    return OkStatus();
   }
 
   // Hands the gradients of one turn to the turn before it, and adds up those of
@@ -528,22 +539,26 @@ class Backward {
             .attrs = {{"step", {AttrKind::kFloat, step}}}};
   }
 
-  Status JoinLoops(size_t position, Block& body, Block& grad_body) {
+  // A count of all turns of this loop, also when a loop around it begins it
+  // again, says where things are saved. `start` is the count when it began, so
+  // the gradient goes back to there.
+  void JoinLoops(size_t position, Block& body, Block& grad_body) {
+    Block& main = program_.block(0);
     const std::string turn =
         Unused("loop" + std::to_string(body.index()) + "@TURN", from_);
-    AddCounter(from_, turn);
+    const std::string start = Unused(turn + "@START", from_);
+    AddCounter(main, turn);
+    AddCounter(from_, start);
+    records_.names.insert(turn);
+    records_.beginnings.push_back(Constant(turn));
 
     // What the gradient reads of a turn: saved in its body, restored here.
     std::vector<std::string> saved;
     const Uses uses = UsesOf(program_, body.index());
     for (const std::string& name : UsesOf(program_, grad_body.index()).reads) {
-      const Variable* local = body.FindHere(name);
-      if (local == nullptr && !uses.writes.contains(name)) continue;
-      if (local != nullptr && local->kind == VariableKind::kTensorArray) {
-        return Unimplemented(Where(from_.op(position)),
-                             ": a loop inside a loop has no gradient");
-      }
-      saved.push_back(name);
+      const bool changes =
+          body.FindHere(name) != nullptr || uses.writes.contains(name);
+      if (changes && !records_.names.contains(name)) saved.push_back(name);
     }
     size_t front = 0;
     auto prepend = [&](Operation op) {
@@ -562,7 +577,8 @@ class Backward {
       kept.name = array;
       kept.kind = VariableKind::kTensorArray;
       kept.stop_gradient = true;
-      from_.AddVariable(kept);
+      main.AddVariable(kept);
+      records_.names.insert(array);
       RenameIn(program_, grad_body, front, grad_body.num_ops(), name, restored);
       prepend({.type = "read_from_array",
                .inputs = {{"X", {array}}, {"I", {turn}}},
@@ -573,30 +589,25 @@ class Backward {
     }
     AppendTo(body, Count(turn, 1.0));
 
-    const std::string zero = Unused(turn + "@ZERO", to_);
     const std::string more = Unused(turn + "@MORE", to_);
-    AddCounter(to_, zero);
     AddCounter(to_, more).type.dtype = DType::kBool;
     const Operation compare{.type = "greater_than",
-                            .inputs = {{"X", {turn}}, {"Y", {zero}}},
+                            .inputs = {{"X", {turn}}, {"Y", {start}}},
                             .outputs = {{"Out", {more}}}};
     AppendTo(grad_body, compare);
-    Append(Constant(zero));
     Append(compare);
     Operation grad = WithBody("while", from_.op(position), grad_body);
     grad.inputs.push_back({"Condition", {more}});
     FillBodySlots(program_, grad);
     Append(std::move(grad));
 
-    // The count begins before the forward loop.
-    Operation start = Constant(turn);
-    SetRole(start, OpRole::kBackward);
-    from_.Insert(position, std::move(start));
+    Operation remember = Assign(turn, start);
+    SetRole(remember, OpRole::kBackward);
+    from_.Insert(position, std::move(remember));
     ++end_;
     if (&from_ == &to_) ++appended_;
     on_path_.insert(on_path_.begin() + static_cast<ptrdiff_t>(position), false);
     FillBodySlots(program_, from_.op(position + 1));
-    return OkStatus();
   }
 
   // ---- names
@@ -684,6 +695,7 @@ class Backward {
   Block& from_;
   Block& to_;
   const std::set<std::string>& no_grad_;
+  LoopRecords& records_;
   const WantsOuter wants_outer_;
   size_t begin_ = 0;
   size_t end_ = 0;
@@ -722,9 +734,15 @@ Result<std::map<std::string, std::string>> AppendBackward(
     const std::vector<BackwardTarget>& targets,
     const std::set<std::string>& no_grad) {
   Block& main = program.block(0);
-  return Backward(registry, program, main, main, no_grad,
-                  [](const std::string&) { return true; })
-      .Run(0, targets);
+  LoopRecords records;
+  Backward backward(registry, program, main, main, no_grad, records,
+                    [](const std::string&) { return true; });
+  Result<Gradients> gradients = backward.Run(0, targets);
+  for (Operation& op : records.beginnings) {
+    SetRole(op, OpRole::kBackward);
+    main.Insert(0, std::move(op));
+  }
+  return gradients;
 }
 
 }  // namespace fleet::program

@@ -368,6 +368,47 @@ TEST_F(ControlTest, GradientOfALoopInABranch) {
   }
 }
 
+// n times: s = sin(s * w), m times: s = s * s + c
+TEST_F(ControlTest, GradientOfALoopInALoop) {
+  Parse("{ // block 0\n" + Declare({"x", "w", "c", "s", "loss"}) +
+        Declare({"i", "n", "m", "zero"}, "int64") + Declare({"go"}, "bool") +
+        R"(
+    {Out=['i']} = fill_constant(inputs={}, value = 0.0)
+    {Out=['zero']} = fill_constant(inputs={}, value = 0.0)
+    {Out=['s']} = assign(inputs={X=['x']})
+    {Out=['go']} = less_than(inputs={X=['i'], Y=['n']})
+    {} = while(inputs={Condition=['go']}, sub_block = block[1])
+    {Out=['loss']} = elementwise_mul(inputs={X=['s'], Y=['w']})
+}
+{ // block 1, parent 0
+)" + Declare({"p", "q", "u"}) +
+        Declare({"j"}, "int64") + Declare({"on"}, "bool") + R"(
+    {Out=['p']} = elementwise_mul(inputs={X=['s'], Y=['w']})
+    {Out=['q']} = sin(inputs={X=['p']})
+    {Out=['u']} = assign(inputs={X=['q']})
+    {Out=['j']} = assign(inputs={X=['zero']})
+    {Out=['on']} = less_than(inputs={X=['j'], Y=['m']})
+    {} = while(inputs={Condition=['on']}, sub_block = block[2])
+    {Out=['s']} = assign(inputs={X=['u']})
+    {Out=['i']} = increment(inputs={X=['i']}, step = 1.0)
+    {Out=['go']} = less_than(inputs={X=['i'], Y=['n']})
+}
+{ // block 2, parent 1
+)" + Declare({"a", "b"}) +
+        R"(
+    {Out=['a']} = elementwise_mul(inputs={X=['u'], Y=['u']})
+    {Out=['b']} = elementwise_add(inputs={X=['a'], Y=['c']})
+    {Out=['u']} = assign(inputs={X=['b']})
+    {Out=['j']} = increment(inputs={X=['j']}, step = 1.0)
+    {Out=['on']} = less_than(inputs={X=['j'], Y=['m']})
+}
+)");
+  for (double m : {2.0, 0.0, 3.0}) {
+    CheckGradients({{"x", 0.7}, {"w", 1.3}, {"c", -0.2}, {"n", 3}, {"m", m}},
+                   {"x", "w", "c"});
+  }
+}
+
 TEST_F(ControlTest, CloneForTestForgetsWhatGradientsSaved) {
   Parse(kLoop);
   const std::string before = ToString(*program_, {.variables = false});
