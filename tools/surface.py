@@ -72,8 +72,11 @@ def read_list():
                 yield section, f"{prefix}.{plain}", "*" in name, "~" in name
 
 
+ABSENT = object()
+
+
 def find(full_name):
-    """The object of that name, or None."""
+    """The object of that name, or ABSENT."""
     parts = full_name.split(".")
     for n in range(len(parts), 0, -1):
         try:
@@ -84,9 +87,9 @@ def find(full_name):
             for part in parts[n:]:
                 found = getattr(found, part)
         except (AttributeError, NotImplementedError):
-            return None
+            return ABSENT
         return found
-    return None
+    return ABSENT
 
 
 class Uses(ast.NodeVisitor):
@@ -184,7 +187,7 @@ def main():
     for section, name, starred, put_off in read_list():
         if put_off:
             state = "put off"
-        elif find(name) is None:
+        elif find(name) is ABSENT:
             state = "absent"
         else:
             state = "present and tested" if is_tested(name, uses) else "present"

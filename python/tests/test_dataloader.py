@@ -883,7 +883,7 @@ def test_from_generator_takes_three_kinds_of_sources(use_multiprocess, leaves_no
 def test_from_generator_says_what_it_needs():
     with pytest.raises(RuntimeError, match="set_sample_generator"):
         iter(DataLoader.from_generator(capacity=2))
-    with pytest.raises(NotImplementedError, match="static graph mode"):
+    with pytest.raises(ValueError, match="feed_list must say"):
         DataLoader.from_generator(capacity=2, iterable=False)
     with pytest.raises(ValueError, match="capacity"):
         DataLoader.from_generator(capacity=0)

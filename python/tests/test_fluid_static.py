@@ -9,12 +9,12 @@ import paddle.fluid as fluid
 import pytest
 import torch
 from paddle import static
+from paddle.fluid import layers
 from static_check import drawn, fresh_programs, op_types, run, start, value_of
 
 assert fresh_programs  # a fixture
 pytestmark = pytest.mark.usefixtures("fresh_programs")
 
-layers = fluid.layers
 F = torch.nn.functional
 
 
@@ -691,3 +691,97 @@ def test_what_belongs_to_other_parts_says_so():
     with pytest.raises(NotImplementedError, match="pipelines"):
         fluid.optimizer.PipelineOptimizer
     assert static.Program is fluid.Program
+
+
+def test_settings_have_the_defaults_of_paddle():
+    build = fluid.BuildStrategy()
+    assert not build.enable_sequential_execution and not build.fuse_elewise_add_act_ops
+    assert not build.fuse_bn_act_ops and not build.fuse_relu_depthwise_conv
+    assert not build.fuse_broadcast_ops and build.fuse_all_optimizer_ops
+    assert build.enable_inplace and build.enable_backward_optimizer_op_deps
+    assert not build.cache_runtime_context and build.fuse_bn_add_act_ops
+    assert not build.enable_auto_fusion and not build.enable_addto
+    assert build.reduce_strategy == fluid.BuildStrategy.ReduceStrategy.AllReduce
+    kinds = fluid.BuildStrategy.GradientScaleStrategy
+    assert build.gradient_scale_strategy == kinds.CoeffNumDevice
+    assert build.memory_optimize is None and build.remove_unnecessary_lock
+    assert not build.sync_batch_norm and build.num_trainers == 1
+    assert build.trainer_id == 0 and build.trainers_endpoints == []
+    build.trainers_endpoints.append("127.0.0.1:80")
+    assert fluid.BuildStrategy().trainers_endpoints == []
+    execution = fluid.ExecutionStrategy()
+    assert execution.num_threads == 0 and execution.num_iteration_per_run == 1
+    assert execution.num_iteration_per_drop_scope == 100
+    assert not execution.use_thread_barrier
+    assert "num_threads=0" in repr(execution)
+
+
+def filled(kind, *args, shape=(200, 300)):
+    """What a startup program fills a parameter with."""
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        attr = fluid.ParamAttr(name="filled", initializer=kind(*args))
+        layers.create_parameter(list(shape), "float32", attr=attr)
+        start()
+    return value_of("filled")
+
+
+def test_initializers_fill_in_startup_programs():
+    from paddle.fluid import initializer
+
+    for kind in (initializer.Constant, initializer.ConstantInitializer):
+        np.testing.assert_array_equal(
+            filled(kind, 2.5, shape=(2, 3)), np.full((2, 3), 2.5)
+        )
+    for kind in (initializer.Uniform, initializer.UniformInitializer):
+        value = filled(kind, -0.5, 1.5)
+        assert -0.5 <= value.min() < -0.49 and 1.49 < value.max() <= 1.5
+        assert abs(value.mean() - 0.5) < 0.02
+    for kind in (initializer.Normal, initializer.NormalInitializer):
+        value = filled(kind, 1.0, 2.0)
+        assert abs(value.mean() - 1.0) < 0.05 and abs(value.std() - 2.0) < 0.05
+    for kind in (initializer.TruncatedNormal, initializer.TruncatedNormalInitializer):
+        value = filled(kind, 0.0, 1.0)
+        assert np.abs(value).max() <= 2.0 and abs(value.std() - 0.88) < 0.02
+    for kind in (initializer.Xavier, initializer.XavierInitializer):
+        limit = math.sqrt(6 / 500)
+        assert 0.98 * limit < np.abs(filled(kind)).max() <= limit * 1.0001
+        assert abs(filled(kind, False).std() - math.sqrt(2 / 500)) < 0.002
+    for kind in (initializer.MSRA, initializer.MSRAInitializer):
+        limit = math.sqrt(6 / 200)
+        assert 0.98 * limit < np.abs(filled(kind)).max() <= limit * 1.0001
+        assert abs(filled(kind, False).std() - math.sqrt(2 / 200)) < 0.002
+    with pytest.raises(ValueError, match="paddle.seed"):
+        initializer.Normal(0.0, 1.0, seed=3)
+
+
+def test_values_are_saved_and_loaded(tmp_path):
+    out = layers.fc(layers.data("x", [3]), 2, act="tanh")
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    feed = {"x": drawn(4, 3)}
+    (before,) = run([out], feed)
+    fluid.io.save_persistables(executor, str(tmp_path / "values"))
+    fluid.io.save_inference_model(str(tmp_path / "model"), ["x"], [out], executor)
+    weight = fluid.global_scope().find_var("fc_0.w_0").get_tensor()
+    weight.set(np.zeros((3, 2), "float32"), fluid.CPUPlace())
+    fluid.io.load_persistables(executor, str(tmp_path / "values"))
+    np.testing.assert_array_equal(run([out], feed)[0], before)
+    with fluid.scope_guard(fluid.Scope()):
+        program, feeds, fetches = fluid.io.load_inference_model(
+            str(tmp_path / "model"), executor
+        )
+        assert feeds == ["x"]
+        got = executor.run(program, feed=feed, fetch_list=fetches)
+        np.testing.assert_allclose(got[0], before, 1e-6)
+
+
+def test_modes_of_fluid():
+    assert not fluid.in_dygraph_mode()
+    fluid.enable_dygraph()
+    assert fluid.in_dygraph_mode() and fluid.framework.in_dygraph_mode()
+    fluid.disable_dygraph()
+    assert not fluid.in_dygraph_mode()
+    roles = fluid.core.op_proto_and_checker_maker.OpRole
+    assert (roles.Forward, roles.Backward, roles.Loss) == (0, 1, 256)
+    assert issubclass(fluid.framework.Parameter, fluid.framework.Variable)
+    assert fluid.Parameter is fluid.framework.Parameter

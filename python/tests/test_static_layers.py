@@ -406,3 +406,21 @@ def test_names_that_belong_to_other_parts():
         static.nn.sparse_embedding
     with pytest.raises(AttributeError):
         static.nn.no_such_layer
+
+
+def test_input_specs():
+    spec = static.InputSpec([None, 3], "int64", "ids")
+    assert (spec.shape, spec.dtype, spec.name) == ((-1, 3), paddle.int64, "ids")
+    assert static.InputSpec.from_tensor(static.data("x", [None, 2])).shape == (-1, 2)
+    assert static.InputSpec.from_numpy(drawn(2, 3), "a").dtype == paddle.float32
+    assert spec.batch(4).shape == (4, -1, 3)
+    assert spec.unbatch() == static.InputSpec([None, 3], "int64", "ids")
+    with pytest.raises(ValueError, match="no dimension"):
+        static.InputSpec([]).unbatch()
+
+
+def test_the_seed_of_a_program_and_its_blocks():
+    program = static.default_main_program()
+    program.random_seed = 7
+    assert program.random_seed == 7 and program.num_blocks == 1
+    assert program.block(0).idx == program.current_block().idx == 0

@@ -19,6 +19,10 @@ class _Settings:
 
     _DEFAULTS = {}
 
+    def __init_subclass__(cls):
+        for name, value in cls._DEFAULTS.items():
+            setattr(cls, name, value)
+
     def __init__(self):
         for name, value in self._DEFAULTS.items():
             object.__setattr__(self, name, value)

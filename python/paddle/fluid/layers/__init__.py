@@ -27,7 +27,6 @@ from .sequence import *  # noqa: F403
 from .tensor import *  # noqa: F403
 
 __all__ = [
-    "collective",
     *control_flow.__all__,
     *io.__all__,
     *learning_rate_scheduler.__all__,
