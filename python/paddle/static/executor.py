@@ -280,6 +280,18 @@ class Executor:
             f"{type(program).__name__}"
         )
 
+    def train_from_dataset(self, *args, **kwargs):
+        raise NotImplementedError(
+            "Executor.train_from_dataset belongs to the parameter server, which this "
+            "version of paddle does not have yet"
+        )
+
+    def infer_from_dataset(self, *args, **kwargs):
+        raise NotImplementedError(
+            "Executor.infer_from_dataset belongs to the parameter server, which this "
+            "version of paddle does not have yet"
+        )
+
     def close(self):
         """Forgets what was compiled; the executor cannot be used any more."""
         self._closed = True
