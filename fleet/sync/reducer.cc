@@ -13,7 +13,6 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "fleet/base/cores.h"
 #include "fleet/ops/aten_error.h"
 #include "fleet/ops/backward.h"
 #include "fleet/sync/bucket_plan.h"
@@ -27,17 +26,6 @@ using at::Tensor;
 using base::Deadline;
 using comm::Communicator;
 using comm::ReduceOp;
-
-bool Overlaps(const Communicator& communicator, const ReducerOptions& options) {
-  // A GPU's calls do not wait, and belong to the stream of the thread.
-  if (communicator.on_device()) return false;
-  if (options.overlap != ReducerOptions::Overlap::kAuto) {
-    return options.overlap == ReducerOptions::Overlap::kYes;
-  }
-  const int ranks =
-      options.ranks_on_host > 0 ? options.ranks_on_host : communicator.size();
-  return base::NumCores() > ranks;
-}
 
 // Copies without a dispatch where both are plain memory, as most are.
 void CopyInto(const Tensor& to, const Tensor& from) {
@@ -62,7 +50,8 @@ class Reducer::Impl final : public std::enable_shared_from_this<Impl> {
   Impl(Communicator& communicator, ReducerOptions options)
       : communicator_(communicator),
         options_(std::move(options)),
-        overlap_(Overlaps(communicator, options_)) {}
+        overlap_(
+            Overlaps(communicator, options_.overlap, options_.ranks_on_host)) {}
 
   Status Start(std::vector<NamedTensor> parameters,
                std::vector<NamedTensor> buffers);

@@ -34,6 +34,7 @@
 #include "fleet/base/interrupt.h"
 #include "fleet/base/status.h"
 #include "fleet/comm/communicator.h"
+#include "fleet/sync/overlap.h"
 #include "fleet/sync/state.h"
 
 namespace fleet::sync {
@@ -44,10 +45,7 @@ struct ReducerOptions {
   size_t bucket_bytes = size_t{25} << 20;
   // The bucket that is ready last, when no computation is left to hide it.
   size_t last_bucket_bytes = size_t{1} << 20;
-  // Whether buckets travel on a thread of the communicator while backward goes
-  // on. kAuto: when this host has more cores than ranks, else such a thread
-  // would take the time of backward itself.
-  enum class Overlap { kAuto, kNo, kYes };
+  using Overlap = sync::Overlap;
   Overlap overlap = Overlap::kAuto;
   // Ranks on this host; 0 when all ranks are.
   int ranks_on_host = 0;

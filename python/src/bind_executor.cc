@@ -16,6 +16,7 @@
 #include "fleet/exec/scope.h"
 
 #include "array.h"
+#include "collectives.h"
 #include "program.h"
 #include "py_func.h"
 #include "status.h"
@@ -104,7 +105,8 @@ class PyExecutor {
       : executor_(Library(), ops::Context{at::Device(device),
                                           DefaultContext().default_dtype}),
         device_(device) {
-    AddPythonOps(executor_);
+    AddPythonOps(executor_, device_);
+    AddCollectives(executor_);
   }
   PyExecutor(const PyExecutor&) = delete;
   PyExecutor& operator=(const PyExecutor&) = delete;

@@ -8,6 +8,7 @@ void BindTensor(nanobind::module_& m);
 void BindOps(nanobind::module_& m);
 void BindProgram(nanobind::module_& m);
 void BindExecutor(nanobind::module_& m);
+void BindPlan(nanobind::module_& m);
 void BindPyFunc(nanobind::module_& m);
 void BindSaved(nanobind::module_& m);
 void BindAutograd(nanobind::module_& m);
@@ -28,6 +29,7 @@ NB_MODULE(_core, m) {
   fleet::python::BindOps(m);
   fleet::python::BindProgram(m);
   fleet::python::BindExecutor(m);
+  fleet::python::BindPlan(m);
   fleet::python::BindPyFunc(m);
   fleet::python::BindSaved(m);
   fleet::python::BindAutograd(m);

@@ -9,7 +9,7 @@ import numpy as np
 import paddle
 import paddle.distributed.fleet as fleet
 import pytest
-from paddle import nn
+from paddle import nn, static
 from paddle.distributed.fleet.base.role_maker import Role
 
 PREFIXES = ("PADDLE_", "TRAINING_ROLE", "POD_IP", "SLURM_", "OMPI_", "PMI_")
@@ -363,28 +363,97 @@ def test_eager_models_need_a_collective_job():
 # -- static graphs
 
 
-def test_in_static_mode_it_finds_its_role_and_takes_an_optimizer():
+def small_program():
+    """(main, startup, loss) of a linear model."""
+    main, startup = static.Program(), static.Program()
+    with static.program_guard(main, startup):
+        x = static.data("x", [None, 3])
+        loss = paddle.mean(static.nn.fc(x, 2))
+    return main, startup, loss
+
+
+def types_of(program):
+    return [op.type for op in program.global_block().ops]
+
+
+def test_a_program_of_one_worker_is_trained_as_it_is():
     paddle.enable_static()
-    assert not paddle.in_dynamic_mode()
     fleet.init(is_collective=True)
     assert fleet.worker_num() == 1
-    strategy = fleet.DistributedStrategy()
-    strategy.amp = True  # of a program, which is not there yet
+    main, startup, loss = small_program()
     sgd = paddle.optimizer.SGD(learning_rate=0.1)
-    assert fleet.distributed_optimizer(sgd, strategy) is fleet.fleet
-    with pytest.raises(NotImplementedError, match="comes with static graphs"):
-        fleet.minimize(None)
+    assert fleet.distributed_optimizer(sgd) is fleet.fleet
+    assert fleet._final_strategy() == {}
+    operations, pairs = fleet.minimize(loss, startup)
+    assert [op.type for op in operations] == ["sgd", "sgd"]
+    assert len(pairs) == 2
+    assert not any(kind.startswith("c_") for kind in types_of(main))
+    exe = static.Executor(paddle.CPUPlace())
+    exe.run(startup)
+    feed = {"x": np.ones((4, 3), "float32")}
+    first, last = (float(exe.run(main, feed, [loss])[0].ravel()[0]) for _ in "ab")
+    # Three weights and a bias of either output fall by rate * 1/2.
+    assert first - last == pytest.approx(0.1 * 0.5 * (3 + 1), rel=1e-4)
+    assert isinstance(fleet._final_strategy(), fleet.DistributedStrategy)
+    assert fleet._get_applied_meta_list() == fleet._get_applied_graph_list() == []
+
+
+@pytest.mark.parametrize(
+    "flag, optimizer, kind",
+    [("lars", "Momentum", "lars_momentum"), ("lamb", "Adam", "lamb")],
+)
+def test_strategies_that_change_the_optimizer_of_a_program(flag, optimizer, kind):
+    paddle.enable_static()
+    fleet.init(is_collective=True)
+    strategy = fleet.DistributedStrategy()
+    setattr(strategy, flag, True)
+    main, startup, loss = small_program()
+    rule = getattr(paddle.optimizer, optimizer)(learning_rate=0.1)
+    fleet.distributed_optimizer(rule, strategy).minimize(loss, startup)
+    assert types_of(main).count(kind) == 2
+    assert optimizer.lower() not in types_of(main)
+    assert fleet._get_applied_meta_list() == [f"{flag.capitalize()}Optimizer"]
+    # Another optimizer stays as it is.
+    main, startup, loss = small_program()
+    fleet.distributed_optimizer(paddle.optimizer.SGD(0.1), strategy)
+    with pytest.warns(UserWarning, match=f"strategy.{flag} is for {optimizer}"):
+        fleet.minimize(loss, startup)
+    assert types_of(main).count("sgd") == 2
+    assert fleet._get_applied_meta_list() == []
+
+
+def test_strategies_that_programs_do_not_have_are_named():
+    paddle.enable_static()
+    fleet.init(is_collective=True)
+    strategy = fleet.DistributedStrategy()
+    strategy.gradient_merge = True
+    main, startup, loss = small_program()
+    before = str(main)
+    fleet.distributed_optimizer(paddle.optimizer.SGD(0.1), strategy)
+    with pytest.raises(NotImplementedError, match="gradient_merge=True"):
+        fleet.minimize(loss, startup)
+    assert str(main) == before
+
+
+def test_models_of_layers_are_distributed_in_eager_mode_only():
+    paddle.enable_static()
+    fleet.init(is_collective=True)
     with pytest.raises(NotImplementedError, match="is for eager mode"):
         fleet.distributed_model(nn.Linear(1, 1))
-    assert fleet._final_strategy() == {}
-    assert fleet._get_applied_meta_list() == fleet._get_applied_graph_list() == []
+
+
+def test_programs_in_jobs_with_servers_come_later():
+    paddle.enable_static()
+    server_job(Role.WORKER, 0)
+    main, startup, loss = small_program()
+    fleet.distributed_optimizer(paddle.optimizer.SGD(0.1))
+    with pytest.raises(NotImplementedError, match="comes with the parameter server"):
+        fleet.minimize(loss, startup)
 
 
 @pytest.mark.parametrize(
     "name, reason",
     [
-        ("save_inference_model", "static graphs"),
-        ("save_persistables", "static graphs"),
         ("amp_init", "mixed precision"),
         ("distributed_scaler", "mixed precision"),
         ("load_model", "the parameter server"),

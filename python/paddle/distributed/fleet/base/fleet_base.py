@@ -13,6 +13,7 @@ import warnings
 from .... import _core
 from ....framework.mode import in_dynamic_mode
 from ....framework.place import cuda_places
+from . import program_training
 from .distributed_strategy import DistributedStrategy
 from .role_maker import PaddleCloudRoleMaker, RoleMakerBase, meet
 from .util_factory import UtilBase
@@ -69,6 +70,8 @@ class Fleet:
         self._user_defined_strategy = None
         self._util = UtilBase()
         self.user_defined_optimizer = None
+        # What minimize did to a program; None before.
+        self._rewrites, self._passes = [], None
 
     def init(self, role_maker=None, is_collective=False, strategy=None, log_level=None):
         """Finds out who this process is and, in a collective job of several workers,
@@ -96,6 +99,7 @@ class Fleet:
         self._is_collective = role_maker._is_collective
         self._user_defined_strategy = strategy
         self.user_defined_optimizer = None
+        self._rewrites, self._passes = [], None
         self._util._set_role_maker(role_maker)
         self._util._set_strategy(strategy)
 
@@ -232,6 +236,7 @@ class Fleet:
         if strategy is not None:
             self._user_defined_strategy = _check_strategy(strategy)
             self._util._set_strategy(self._user_defined_strategy)
+        # Of a program only minimize knows that it is one.
         if in_dynamic_mode() and self._is_collective:
             self._check_strategy_is_built("distributed_optimizer")
         self.user_defined_optimizer = optimizer
@@ -250,12 +255,17 @@ class Fleet:
             )
         self._check_strategy_is_built(name)
 
-    def _check_strategy_is_built(self, name):
-        unbuilt = self._user_defined_strategy.unbuilt(self.worker_num())
+    def _check_strategy_is_built(self, name, program=None):
+        strategy, worker_num = self._user_defined_strategy, self.worker_num()
+        if program is None:
+            what, unbuilt = "eager training", strategy.unbuilt(worker_num)
+        else:
+            what = "training of programs"
+            unbuilt = program_training.unbuilt(strategy, worker_num, program)
         if unbuilt:
             raise NotImplementedError(
-                f"fleet.{name}: the strategy has {', '.join(unbuilt)}, which eager "
-                "training of this version does not have yet"
+                f"fleet.{name}: the strategy has {', '.join(unbuilt)}, which {what} of "
+                "this version does not have yet"
             )
 
     def _optimizer(self):
@@ -292,24 +302,58 @@ class Fleet:
     def minimize(
         self, loss, startup_program=None, parameter_list=None, no_grad_set=None
     ):
-        """A step from the gradients of `loss`; see paddle.optimizer.Optimizer."""
-        if not in_dynamic_mode():
-            raise NotImplementedError(
-                "fleet.minimize() of a program comes with static graphs"
+        """A step from the gradients of `loss`; see paddle.optimizer.Optimizer.
+
+        If `loss` is a variable of a program, the operations of backward and of the
+        updates are appended to it, and in a job of several workers those that average
+        the gradients over them. The startup program then gives all workers the values
+        of worker 0.
+
+        Returns None, or the operations that update, and the pairs of parameter and
+        gradient.
+        """
+        optimizer = self._optimizer()
+        if not isinstance(loss, _core.Variable):
+            return optimizer.minimize(
+                loss, startup_program, parameter_list, no_grad_set
             )
-        return self._optimizer().minimize(
-            loss, startup_program, parameter_list, no_grad_set
+        return self._minimize_program(
+            optimizer, loss, startup_program, parameter_list, no_grad_set
         )
+
+    def _minimize_program(self, optimizer, loss, startup_program, parameters, no_grad):
+        from ....static import default_startup_program
+
+        role, strategy = self._role(), self._user_defined_strategy
+        if not (self._is_collective or role._is_non_distributed()):
+            raise NotImplementedError(
+                "fleet.minimize() in a job with servers comes with the parameter server"
+            )
+        self._check_strategy_is_built("minimize", loss.block.program)
+        optimizer, self._rewrites = program_training.wished_optimizer(
+            optimizer, strategy
+        )
+        self.user_defined_optimizer = optimizer
+        made = optimizer.minimize(loss, startup_program, parameters, no_grad)
+        self._passes = program_training.apply_plan(
+            loss.block.program,
+            startup_program or default_startup_program(),
+            role._get_role(),
+            strategy,
+        )
+        return made
 
     def _final_strategy(self):
         """The strategy that minimize settled on; {} before there was one."""
-        return {}
+        return {} if self._passes is None else self._user_defined_strategy
 
     def _get_applied_meta_list(self):
-        """The rewrites that minimize made on the program."""
-        return []
+        """The rewrites that minimize made on the optimizer, with Paddle's names."""
+        return list(self._rewrites)
 
-    _get_applied_graph_list = _get_applied_meta_list
+    def _get_applied_graph_list(self):
+        """The same for those on the program as a whole."""
+        return ["GraphExecutionOptimizer"] if self._passes else []
 
     # -- What later versions bring.
 

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/plan/insert_allreduce.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "fleet/base/crc32c.h"
+#include "fleet/program/backward.h"
+#include "fleet/program/text.h"
+
+namespace fleet::plan {
+namespace {
+
+using program::AttrKind;
+using program::Block;
+using program::Operation;
+using program::OpRole;
+using Bucket = std::vector<Gradient>;
+
+size_t MadeBy(const Bucket& bucket) { return bucket.back().made_by; }
+
+size_t UsedBy(const Bucket& bucket) {
+  size_t first = bucket[0].used_by;
+  for (const Gradient& gradient : bucket) {
+    first = std::min(first, gradient.used_by);
+  }
+  return first;
+}
+
+// What the program does with gradients: "4 x sgd, 1f00c0de". Ranks that would
+// update differently have different texts.
+std::string DescribeUpdates(const Block& block) {
+  std::map<std::string, int> counts;
+  uint32_t sum = 0;
+  for (size_t i = 0; i < block.num_ops(); ++i) {
+    const Operation& op = block.op(i);
+    if (op.input("Param").empty() || op.input("Grad").empty()) continue;
+    ++counts[op.type];
+    Operation plain = op;
+    // op_role, op_namescope and so on say nothing of what it does.
+    std::erase_if(plain.attrs, [](const auto& attr) {
+      return attr.first.starts_with("op_");
+    });
+    sum = base::Crc32c(program::ToString(plain), sum);
+  }
+  std::string result;
+  for (const auto& [type, count] : counts) {
+    result += std::to_string(count) + " x " + type + ", ";
+  }
+  char digits[16];
+  std::snprintf(digits, sizeof(digits), "%08x", sum);
+  return result + digits;
+}
+
+// Buckets of an earlier call.
+int64_t CountBuckets(const Block& block) {
+  int64_t count = 0;
+  for (size_t i = 0; i < block.num_ops(); ++i) {
+    count += block.op(i).type == "c_allreduce_start";
+  }
+  return count;
+}
+
+Operation MakeOp(std::string type, const Bucket& bucket, int64_t number) {
+  program::Slot x{"X", {}};
+  for (const Gradient& gradient : bucket) x.arguments.push_back(gradient.name);
+  program::Slot out{"Out", x.arguments};
+  Operation op{.type = std::move(type),
+               .inputs = {std::move(x)},
+               .outputs = {std::move(out)},
+               .attrs = {{"bucket", {AttrKind::kInt, number}}}};
+  program::SetRole(op, OpRole::kBackward);
+  return op;
+}
+
+}  // namespace
+
+std::vector<Bucket> MakeBuckets(const std::vector<Gradient>& gradients,
+                                const AllReduceOptions& options) {
+  // From the end, so that the last bucket is small, and what is left over, and
+  // makes a bucket of any size, leaves first.
+  struct Open {
+    Bucket bucket;  // in reverse
+    size_t byte_size = 0;
+    size_t limit = 0;
+  };
+  std::vector<Bucket> buckets;
+  std::map<program::DType, Open> open;
+  auto close = [&](Open& o) {
+    if (o.bucket.empty()) return;
+    std::reverse(o.bucket.begin(), o.bucket.end());
+    buckets.push_back(std::exchange(o.bucket, {}));
+    o.byte_size = 0;
+    o.limit = options.bucket_bytes;
+  };
+  for (size_t i = gradients.size(); i-- > 0;) {
+    const Gradient& gradient = gradients[i];
+    if (gradient.rows) {
+      buckets.push_back({gradient});
+      continue;
+    }
+    auto [entry, is_last] = open.try_emplace(gradient.dtype);
+    Open& o = entry->second;
+    if (is_last) {
+      o.limit = std::min(options.last_bucket_bytes, options.bucket_bytes);
+    }
+    if (o.byte_size + gradient.byte_size > o.limit) close(o);
+    o.bucket.push_back(gradient);
+    o.byte_size += gradient.byte_size;
+  }
+  for (auto& [dtype, o] : open) close(o);
+  std::stable_sort(buckets.begin(), buckets.end(),
+                   [](const Bucket& a, const Bucket& b) {
+                     return std::pair(MadeBy(a), a.back().name) <
+                            std::pair(MadeBy(b), b.back().name);
+                   });
+  return buckets;
+}
+
+size_t InsertAllReduce(program::Program& program,
+                       const AllReduceOptions& options) {
+  Block& block = program.block(0);
+  const std::vector<Bucket> buckets =
+      MakeBuckets(FindGradients(block), options);
+  // Exchanges end in the order in which they begin: where a later one is waited
+  // for, an earlier one costs nothing more. So all waits come together in front
+  // of the updates, which can then be done in one pass.
+  std::vector<size_t> wait_at(buckets.size());
+  for (size_t k = buckets.size(); k-- > 0;) {
+    wait_at[k] = UsedBy(buckets[k]);
+    if (k + 1 < buckets.size()) {
+      wait_at[k] = std::min(wait_at[k], wait_at[k + 1]);
+    }
+  }
+  const std::string updates = DescribeUpdates(block);
+  const int64_t first_number = CountBuckets(block);
+  std::multimap<size_t, Operation> added;  // by the position they go before
+  for (size_t k = 0; k < buckets.size(); ++k) {
+    Operation start = MakeOp("c_allreduce_start", buckets[k],
+                             first_number + static_cast<int64_t>(k));
+    start.attrs["average"] = {AttrKind::kBool, options.average};
+    if (MadeBy(buckets[k]) + 1 == wait_at[k]) {
+      start.attrs["blocking"] = {AttrKind::kBool, true};
+    }
+    // Once is enough: ranks compare it when they run this program first.
+    if (k == 0) start.attrs["updates"] = {AttrKind::kString, updates};
+    added.emplace(MadeBy(buckets[k]) + 1, std::move(start));
+  }
+  for (size_t k = 0; k < buckets.size(); ++k) {
+    added.emplace(wait_at[k], MakeOp("c_allreduce_wait", buckets[k],
+                                     first_number + static_cast<int64_t>(k)));
+  }
+  size_t shift = 0;
+  for (auto& [before, op] : added)
+    block.Insert(before + shift++, std::move(op));
+  return buckets.size();
+}
+
+}  // namespace fleet::plan

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Data parallel training of a program: every rank has the whole program and a
+// part of the batch, and updates by the mean of all ranks' gradients.
+//
+// Gradients are exchanged in buckets. A bucket begins, c_allreduce_start, right
+// behind the operation that completes its last gradient, and the rest of
+// backward runs meanwhile; c_allreduce_wait ends it before the first operation
+// that uses one of them.
+
+#ifndef FLEET_PLAN_INSERT_ALLREDUCE_H_
+#define FLEET_PLAN_INSERT_ALLREDUCE_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "fleet/plan/gradients.h"
+#include "fleet/program/program.h"
+
+namespace fleet::plan {
+
+struct AllReduceOptions {
+  // A bucket is full at so much; a gradient that is larger has its own. Larger
+  // buckets cost fewer rounds between the ranks, smaller ones leave earlier.
+  size_t bucket_bytes = size_t{32} << 20;
+  // The bucket that leaves last, when no computation is left to hide it.
+  size_t last_bucket_bytes = size_t{1} << 20;
+  // The mean over the ranks; otherwise the sum.
+  bool average = true;
+};
+
+// Divides gradients, which stay in their order, among buckets of one type each.
+// Gradients in rows have buckets of their own. In the order of the last
+// gradient in each.
+std::vector<std::vector<Gradient>> MakeBuckets(
+    const std::vector<Gradient>& gradients, const AllReduceOptions& options);
+
+// For all gradients of the main block that FindGradients names. Returns the
+// number of buckets. What is there already stays; once more, it changes
+// nothing.
+size_t InsertAllReduce(program::Program& program,
+                       const AllReduceOptions& options);
+
+}  // namespace fleet::plan
+
+#endif  // FLEET_PLAN_INSERT_ALLREDUCE_H_

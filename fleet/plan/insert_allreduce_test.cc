@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/plan/insert_allreduce.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fleet/plan/plan_fixtures.h"
+
+namespace fleet::plan {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr const char* kForward =
+    "h0 = matmul_v2(x, w0)\n"
+    "r0 = relu(h0)\n"
+    "h1 = matmul_v2(r0, w1)\n"
+    "r1 = relu(h1)\n"
+    "loss = reduce_mean(r1)\n"
+    "loss@GRAD = fill_any_like(loss)\n";
+
+TEST(InsertAllReduce, OneBucketForASmallModel) {
+  ModelProgram model({{4, 3}, {3, 2}});
+  model.AddUpdates();
+  ASSERT_EQ(Print(model.main()),
+            std::string(kForward) +
+                "r1@GRAD = reduce_mean_grad(r1, loss@GRAD)\n"
+                "h1@GRAD = relu_grad(r1, r1@GRAD)\n"
+                "r0@GRAD, w1@GRAD = matmul_v2_grad(r0, w1, h1@GRAD)\n"
+                "h0@GRAD = relu_grad(r0, r0@GRAD)\n"
+                "@EMPTY@, w0@GRAD = matmul_v2_grad(x, w0, h0@GRAD)\n"
+                "w0 = sgd(w0, rate, w0@GRAD)\n"
+                "w1 = sgd(w1, rate, w1@GRAD)\n");
+  EXPECT_EQ(InsertAllReduce(model.main(), {}), 1u);
+  EXPECT_EQ(
+      Print(model.main()),
+      std::string(kForward) +
+          "r1@GRAD = reduce_mean_grad(r1, loss@GRAD)\n"
+          "h1@GRAD = relu_grad(r1, r1@GRAD)\n"
+          "r0@GRAD, w1@GRAD = matmul_v2_grad(r0, w1, h1@GRAD)\n"
+          "h0@GRAD = relu_grad(r0, r0@GRAD)\n"
+          "@EMPTY@, w0@GRAD = matmul_v2_grad(x, w0, h0@GRAD)\n"
+          "w1@GRAD, w0@GRAD = c_allreduce_start(w1@GRAD, w0@GRAD) bucket=0 "
+          "blocking\n"
+          "w1@GRAD, w0@GRAD = c_allreduce_wait(w1@GRAD, w0@GRAD) bucket=0\n"
+          "w0 = sgd(w0, rate, w0@GRAD)\n"
+          "w1 = sgd(w1, rate, w1@GRAD)\n");
+}
+
+TEST(InsertAllReduce, FullBucketsLeaveWhileBackwardGoesOn) {
+  ModelProgram model({{4, 3}, {3, 2}});
+  model.AddUpdates();
+  EXPECT_EQ(InsertAllReduce(model.main(), {.bucket_bytes = 32}), 2u);
+  EXPECT_EQ(Print(model.main()),
+            std::string(kForward) +
+                "r1@GRAD = reduce_mean_grad(r1, loss@GRAD)\n"
+                "h1@GRAD = relu_grad(r1, r1@GRAD)\n"
+                "r0@GRAD, w1@GRAD = matmul_v2_grad(r0, w1, h1@GRAD)\n"
+                "w1@GRAD = c_allreduce_start(w1@GRAD) bucket=0\n"
+                "h0@GRAD = relu_grad(r0, r0@GRAD)\n"
+                "@EMPTY@, w0@GRAD = matmul_v2_grad(x, w0, h0@GRAD)\n"
+                "w0@GRAD = c_allreduce_start(w0@GRAD) bucket=1 blocking\n"
+                "w1@GRAD = c_allreduce_wait(w1@GRAD) bucket=0\n"
+                "w0@GRAD = c_allreduce_wait(w0@GRAD) bucket=1\n"
+                "w0 = sgd(w0, rate, w0@GRAD)\n"
+                "w1 = sgd(w1, rate, w1@GRAD)\n");
+}
+
+TEST(InsertAllReduce, WaitsBeforeTheFirstUseEvenOfAClip) {
+  ModelProgram model({{4, 3}});
+  program::SetRole(
+      model.Add("relu", {{"X", {"w0@GRAD"}}}, {{"Out", {"clipped"}}}),
+      program::OpRole::kOptimize);
+  model.AddUpdates();
+  EXPECT_EQ(InsertAllReduce(model.main(), {}), 1u);
+  EXPECT_THAT(Print(model.main()),
+              HasSubstr("w0@GRAD = c_allreduce_wait(w0@GRAD) bucket=0\n"
+                        "clipped = relu(w0@GRAD)\n"));
+}
+
+TEST(InsertAllReduce, OnceMoreChangesNothing) {
+  ModelProgram model({{4, 3}, {3, 2}});
+  model.AddUpdates();
+  InsertAllReduce(model.main(), {});
+  const std::string before = Print(model.main());
+  EXPECT_EQ(InsertAllReduce(model.main(), {}), 0u);
+  EXPECT_EQ(Print(model.main()), before);
+}
+
+TEST(InsertAllReduce, ASecondBackwardGetsBucketsOfItsOwn) {
+  ModelProgram model({{4, 4}});
+  model.Add("reduce_mean", {{"X", {"h0"}}}, {{"Out", {"loss2"}}});
+  model.AddBackward("loss2");
+  const std::string second = model.gradient_of("w0");
+  ASSERT_NE(second, "w0@GRAD");
+  model.AddUpdates();
+  EXPECT_EQ(InsertAllReduce(model.main(), {}), 1u);
+  program::SetRole(model.Add("sgd",
+                             {{"Param", {"w0"}},
+                              {"LearningRate", {"rate"}},
+                              {"Grad", {"w0@GRAD"}}},
+                             {{"ParamOut", {"w0"}}}),
+                   program::OpRole::kOptimize);
+  EXPECT_EQ(InsertAllReduce(model.main(), {}), 1u);
+  EXPECT_THAT(Print(model.main()),
+              HasSubstr(second + " = c_allreduce_wait(" + second +
+                        ") bucket=0\nw0 = sgd(w0, rate, " + second +
+                        ")\nw0@GRAD = c_allreduce_wait(w0@GRAD) bucket=1\n"
+                        "w0 = sgd(w0, rate, w0@GRAD)\n"));
+}
+
+TEST(InsertAllReduce, UpdatesAreDescribedSoThatRanksCanCompareThem) {
+  auto updates = [](std::vector<ModelProgram::Layer> layers) {
+    ModelProgram model(layers);
+    model.AddUpdates();
+    InsertAllReduce(model.main(), {});
+    for (size_t i = 0; i < model.block().num_ops(); ++i) {
+      const program::AttrValue* attr = model.block().op(i).attr("updates");
+      if (attr != nullptr) return std::get<std::string>(attr->value);
+    }
+    return std::string();
+  };
+  EXPECT_THAT(updates({{4, 3}, {3, 2}}), StartsWith("2 x sgd, "));
+  EXPECT_EQ(updates({{4, 3}}), updates({{4, 3}}));
+  EXPECT_NE(updates({{4, 3}}), updates({{4, 3}, {3, 2}}));
+}
+
+std::vector<std::vector<std::string>> Divide(
+    const std::vector<std::pair<size_t, program::DType>>& sizes,
+    const AllReduceOptions& options) {
+  std::vector<Gradient> gradients;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    gradients.push_back({.name = std::to_string(i),
+                         .made_by = i,
+                         .dtype = sizes[i].second,
+                         .byte_size = sizes[i].first});
+  }
+  std::vector<std::vector<std::string>> names;
+  for (const auto& bucket : MakeBuckets(gradients, options)) {
+    for (names.emplace_back(); const Gradient& gradient : bucket) {
+      names.back().push_back(gradient.name);
+    }
+  }
+  return names;
+}
+
+TEST(MakeBuckets, TheLastOneIsSmall) {
+  const auto f = program::DType::kFloat32;
+  EXPECT_THAT(Divide({{40, f}, {40, f}, {40, f}, {10, f}, {10, f}},
+                     {.bucket_bytes = 100, .last_bucket_bytes = 20}),
+              ElementsAre(ElementsAre("0"), ElementsAre("1", "2"),
+                          ElementsAre("3", "4")));
+}
+
+TEST(MakeBuckets, ALargeGradientHasItsOwn) {
+  const auto f = program::DType::kFloat32;
+  EXPECT_THAT(
+      Divide({{10, f}, {500, f}, {10, f}}, {.bucket_bytes = 100}),
+      ElementsAre(ElementsAre("0"), ElementsAre("1"), ElementsAre("2")));
+}
+
+TEST(MakeBuckets, TypesDoNotMix) {
+  const auto f = program::DType::kFloat32;
+  const auto d = program::DType::kFloat64;
+  EXPECT_THAT(Divide({{8, f}, {8, d}, {8, f}, {8, d}}, {}),
+              ElementsAre(ElementsAre("0", "2"), ElementsAre("1", "3")));
+}
+
+}  // namespace
+}  // namespace fleet::plan

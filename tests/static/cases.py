@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the workers of the tests do: `cases.py CASE ...`, under fleetrun or alone."""
+
+import hashlib
+import os
+import signal
+import sys
+
+import numpy as np
+import paddle
+import paddle.distributed as dist
+from paddle import static
+from paddle.distributed import fleet
+from programs import BATCH, batch, build, make_optimizer, parameters, share
+
+STEPS = 20
+
+
+def start(kind, optimizer="SGD", strategy=None, **options):
+    """The trained program's loss and an executor, after the startup program."""
+    # Each worker starts elsewhere; worker 0's start counts.
+    paddle.seed(7 + fleet.worker_index())
+    loss = build(kind, **options)
+    fleet.distributed_optimizer(make_optimizer(optimizer), strategy).minimize(loss)
+    exe = static.Executor(paddle.CPUPlace())
+    exe.run(static.default_startup_program())
+    return loss, exe
+
+
+def same_everywhere():
+    digest = hashlib.sha256()
+    for name, value in parameters().items():
+        digest.update(name.encode() + value.tobytes())
+    digests = []
+    dist.all_gather_object(digests, digest.hexdigest())
+    assert len(set(digests)) == 1, digests
+
+
+def my_share(kind, number):
+    return share(batch(kind, number), fleet.worker_index(), fleet.worker_num())
+
+
+def train(kind, optimizer, out, fuse="fuse"):
+    strategy = fleet.DistributedStrategy()
+    strategy.fuse_all_reduce_ops = fuse == "fuse"
+    loss, exe = start(kind, optimizer, strategy)
+    same_everywhere()
+    for number in range(STEPS):
+        (value,) = exe.run(feed=my_share(kind, number), fetch_list=[loss])
+        print(f"step {number} loss {value}", flush=True)
+    same_everywhere()
+    types = [op.type for op in static.default_main_program().global_block().ops]
+    buckets = types.count("c_allreduce_start")
+    if fleet.worker_num() == 1:
+        assert not any("allreduce" in t for t in types), types
+        assert fleet._get_applied_graph_list() == []
+    else:
+        assert buckets == (1 if fuse == "fuse" else len(parameters())), buckets
+        assert fleet._get_applied_graph_list() == ["GraphExecutionOptimizer"]
+        assert fleet._final_strategy().fuse_all_reduce_ops == (fuse == "fuse")
+    if fleet.worker_index() == 0:
+        np.savez(out, **parameters())
+
+
+def uneven(out):
+    """Shares of different sizes, and of one that changes: each is compiled anew, and
+    the mean is that of the workers."""
+    me = fleet.worker_index()
+    loss, exe = start("mlp")
+    for number in range(6):
+        feed = batch("mlp", number)
+        cut = 10 if number % 2 else 14
+        mine = {k: a[:cut] if me == 0 else a[cut:] for k, a in feed.items()}
+        exe.run(feed=mine, fetch_list=[loss])
+    same_everywhere()
+    if me == 0:
+        np.savez(out, **parameters())
+
+
+def evaluate():
+    """A clone for test has no collectives, so that one worker alone may run it."""
+    loss, exe = start("mlp")
+    test = static.default_main_program().clone(for_test=True)
+    assert not any(op.type.startswith("c_") for op in test.global_block().ops)
+    if fleet.worker_index() == 0:
+        (before,) = exe.run(test, feed=batch("mlp", 0), fetch_list=[loss.name])
+    for number in range(10):
+        exe.run(feed=my_share("mlp", number))
+    if fleet.worker_index() == 0:
+        (after,) = exe.run(test, feed=batch("mlp", 0), fetch_list=[loss.name])
+        assert after[0] < before[0], (before, after)
+
+
+def gradients():
+    """What is fetched of a gradient is the mean over the workers."""
+    loss, exe = start("mlp")
+    name = static.default_main_program().all_parameters()[0].name + "@GRAD"
+    (mine,) = exe.run(feed=my_share("mlp", 0), fetch_list=[name])
+    all_of_them = []
+    dist.all_gather_object(all_of_them, mine)
+    for other in all_of_them:
+        np.testing.assert_array_equal(mine, other)
+
+
+def different_model():
+    start("mlp", width=32 + fleet.worker_index())
+
+
+def different_optimizer():
+    loss, exe = start("mlp", ["SGD", "Momentum"][fleet.worker_index()])
+    exe.run(feed=my_share("mlp", 0))
+
+
+def different_setting():
+    strategy = fleet.DistributedStrategy()
+    strategy.lamb = True
+    strategy.lamb_configs = {"lamb_weight_decay": 0.01 * (1 + fleet.worker_index())}
+    loss, exe = start("mlp", "Adam", strategy)
+    assert fleet._get_applied_meta_list() == ["LambOptimizer"]
+    exe.run(feed=my_share("mlp", 0))
+
+
+def dies(how):
+    # The launcher ends the others soon; what counts is what they say themselves.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    loss, exe = start("mlp")
+    for number in range(1000):
+        if number == 5 and fleet.worker_index() == fleet.worker_num() - 1:
+            if how == "raises":
+                raise ValueError("enough")
+            os.kill(os.getpid(), signal.SIGKILL)
+        exe.run(feed=my_share("mlp", number % 4))
+
+
+def waits():
+    loss, exe = start("mlp")
+    exe.run(feed=my_share("mlp", 0))
+    if fleet.worker_index() == 1:
+        signal.pause()
+    print("WAITING", flush=True)
+    exe.run(feed=my_share("mlp", 0))
+
+
+def plain_ops():
+    """Paddle's own collectives in a program."""
+    me, n = fleet.worker_index(), fleet.worker_num()
+    x = static.data("x", [4])
+    block = static.default_main_program().global_block()
+    outs = {}
+    for kind in ("sum", "max", "min", "prod"):
+        out = block.create_var(name=f"of_{kind}", shape=[4], dtype="float32")
+        block.append_op(f"c_allreduce_{kind}", {"X": x}, {"Out": out}, {"ring_id": 0})
+        outs[kind] = out
+    exe = static.Executor()
+    feed = {"x": np.full(4, me + 2, "float32")}
+    values = exe.run(feed=feed, fetch_list=list(outs.values()))
+    all_of_them = np.arange(2, n + 2)
+    for kind, value in zip(outs, values):
+        expected = getattr(all_of_them, kind)()
+        np.testing.assert_array_equal(value, np.full(4, expected, "float32"))
+
+
+def main(case, *arguments):
+    assert BATCH % int(os.environ.get("PADDLE_TRAINERS_NUM", 1)) == 0
+    paddle.enable_static()
+    fleet.init(is_collective=True)
+    globals()[case](*arguments)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
