@@ -20,6 +20,7 @@ LAYERS = {
     "program": (("base",), ("protozero/",)),
     "channel": (("base",), ("openssl/",)),
     "cluster": (("channel", "base"), ("CLI/",)),
+    "ps": (("table", "cluster", "channel", "base"), ()),
     "comm": (("cluster", "channel", "base"), ("mpi.h", "nccl.h")),
     "ops": (("program", "optim", "base"), ("ATen/", "c10/", "torch/", "dnnl.hpp")),
     "exec": (("ops", "optim", "program", "base"), ("ATen/", "c10/")),

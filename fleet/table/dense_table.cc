@@ -66,6 +66,17 @@ Status DenseTable::Pull(std::span<float> values) const {
   return OkStatus();
 }
 
+Status DenseTable::PullFrom(uint64_t begin, std::span<float> values) const {
+  if (begin > part().size() || values.size() > part().size() - begin) {
+    return InvalidArgument("table ", name(), ": pull of values [", begin, ", ",
+                           begin + values.size(), ") of ", part().size());
+  }
+  base::MutexLock lock(mutex_);
+  std::copy_n(values_.begin() + static_cast<ptrdiff_t>(begin), values.size(),
+              values.begin());
+  return OkStatus();
+}
+
 Status DenseTable::Push(std::span<const float> gradient) {
   RETURN_IF_ERROR(CheckSize(gradient.size(), "push"));
   base::MutexLock lock(mutex_);

@@ -53,6 +53,9 @@ class DenseTable final {
   static Result<std::unique_ptr<DenseTable>> Make(
       const DenseTableOptions& options);
 
+  // The values from place `begin` of the part on.
+  Status PullFrom(uint64_t begin, std::span<float> values) const;
+
   // All are of part().size() values; else InvalidArgument.
   Status Pull(std::span<float> values) const;
   // Applies the update rule.
@@ -81,6 +84,7 @@ class DenseTable final {
 
   const std::string& name() const { return options_.name; }
   const DensePart& part() const { return options_.part; }
+  uint64_t size() const { return options_.size; }  // of the whole parameter
 
   explicit DenseTable(const DenseTableOptions& options);
 

@@ -86,6 +86,12 @@ class KeyIndex final {
 
   // Takes all out and gives the memory back.
   void Clear() { *this = KeyIndex(); }
+  // Takes all out and keeps the memory, unless it is far more than was used.
+  void Reset() {
+    if (capacity_ > 16 * size_ + 4096) return Clear();
+    for (size_t at = 0; at < capacity_; ++at) entries_[at].value = kNone;
+    size_ = 0;
+  }
 
   // Calls visit(key, value&) for each, in the order of their hashes or nearly.
   template <typename Visit>

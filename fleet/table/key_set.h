@@ -17,11 +17,16 @@ namespace fleet::table {
 // time.
 class KeySet final {
  public:
-  // The number of `key`, which is added when it is new. Unavailable when there
-  // is no memory.
-  Result<uint32_t> Add(Key key) {
-    RETURN_IF_ERROR(index_.Reserve(1));
-    uint32_t* number = index_.FindOrInsert(key, index_.Home(HashKey(key)));
+  // Makes room for so many more. Unavailable when there is no memory.
+  Status Reserve(size_t additional) { return index_.Reserve(additional); }
+
+  // Where to look for `key`, until the next Reserve; ask for it ahead.
+  size_t Home(Key key) const { return index_.Home(HashKey(key)); }
+  void Prefetch(size_t home) const { index_.Prefetch(home); }
+
+  // The number of `key`, which is added when it is new; room was reserved.
+  uint32_t Add(Key key, size_t home) {
+    uint32_t* number = index_.FindOrInsert(key, home);
     if (*number == KeyIndex::kNone) {
       *number = static_cast<uint32_t>(keys_.size());
       keys_.push_back(key);
@@ -38,10 +43,22 @@ class KeySet final {
     index_.Clear();
     keys_ = {};
   }
-  // All keys; the set is empty after that.
-  std::vector<Key> Take() {
-    index_.Clear();
-    return std::exchange(keys_, {});
+  // Empty, with memory for as many again.
+  void Reset() {
+    index_.Reset();
+    keys_.clear();
+  }
+  // Takes out up to `max` keys, the last that came.
+  std::vector<Key> Take(size_t max) {
+    if (keys_.size() <= max) {
+      index_.Clear();
+      return std::exchange(keys_, {});
+    }
+    const std::vector<Key> taken(keys_.end() - static_cast<ptrdiff_t>(max),
+                                 keys_.end());
+    keys_.resize(keys_.size() - max);
+    for (Key key : taken) index_.Erase(key);
+    return taken;
   }
 
  private:

@@ -224,6 +224,7 @@ TEST(SaveLists, NameTheFileThatIsDamagedOrGone) {
   EXPECT_THAT((*table)->Load(folder.path(), 0, 1),
               StatusIs(StatusCode::kDataLoss,
                        HasSubstr("emb.0.0-of-1.0.rows: the block at key 0")));
+  EXPECT_EQ((*table)->stats().num_rows, 0u);
   ASSERT_OK(base::AtomicWriteFile(path, bytes.substr(1)));
   EXPECT_THAT((*table)->Load(folder.path(), 0, 1),
               StatusIs(StatusCode::kDataLoss, HasSubstr("its list says")));

@@ -23,6 +23,35 @@ bool AllFinite(const float* values, size_t count) {
   return largest < 0x7f800000;
 }
 
+struct KeyAndRow {
+  Key key;
+  uint32_t row;
+};
+
+// By digits of 11 bits from the lowest on, leaving out those that all keys
+// share: a few passes over memory instead of twenty.
+void SortByKey(std::vector<KeyAndRow>& rows) {
+  constexpr int kBits = 11;
+  constexpr size_t kDigits = size_t{1} << kBits;
+  std::vector<KeyAndRow> other(rows.size());
+  for (int shift = 0; shift < 64; shift += kBits) {
+    std::array<size_t, kDigits> begin{};
+    for (const KeyAndRow& each : rows) {
+      ++begin[each.key >> shift & (kDigits - 1)];
+    }
+    if (rows.empty() ||
+        begin[rows[0].key >> shift & (kDigits - 1)] == rows.size()) {
+      continue;
+    }
+    size_t sum = 0;
+    for (size_t& at : begin) sum += std::exchange(at, sum);
+    for (const KeyAndRow& each : rows) {
+      other[begin[each.key >> shift & (kDigits - 1)]++] = each;
+    }
+    rows.swap(other);
+  }
+}
+
 bool RowByRow(const optim::UpdateRule& rule) {
   // Powers are a row's own, and so are the norms of Lamb and Lars.
   return !optim::PowerNames(rule).empty() ||
@@ -602,42 +631,54 @@ Status SparseShard::EraseKeys(const KeyBatch& batch) {
 
 Status SparseShard::Accumulate(const KeyBatch& batch, const float* gradients) {
   const size_t dim = layout_.dim;
-  for (size_t i = 0; i < batch.count; ++i) {
-    const size_t place = batch.place(i);
-    ASSIGN_OR_RETURN(const size_t number, waiting_.Add(batch.keys[place]));
-    const float* gradient = gradients + place * dim;
-    if (number * dim == waiting_sums_.size()) {
-      waiting_sums_.insert(waiting_sums_.end(), gradient, gradient + dim);
-      continue;
+  size_t homes[kBatch];
+  for (size_t begin = 0; begin < batch.count; begin += kBatch) {
+    const size_t n = std::min(kBatch, batch.count - begin);
+    RETURN_IF_ERROR(waiting_.Reserve(n));
+    for (size_t i = 0; i < n; ++i) {
+      homes[i] = waiting_.Home(batch.keys[batch.place(begin + i)]);
+      waiting_.Prefetch(homes[i]);
     }
-    float* sum = &waiting_sums_[number * dim];
-    for (size_t k = 0; k < dim; ++k) sum[k] += gradient[k];
+    for (size_t i = 0; i < n; ++i) {
+      const size_t place = batch.place(begin + i);
+      const size_t number = waiting_.Add(batch.keys[place], homes[i]);
+      const float* gradient = gradients + place * dim;
+      if (number * dim == waiting_sums_.size()) {
+        waiting_sums_.insert(waiting_sums_.end(), gradient, gradient + dim);
+        continue;
+      }
+      float* __restrict sum = &waiting_sums_[number * dim];
+      for (size_t k = 0; k < dim; ++k) sum[k] += gradient[k];
+    }
   }
   return OkStatus();
 }
 
 Status SparseShard::ApplyAccumulated(double scale) {
-  const std::vector<Key> keys = waiting_.Take();
-  std::vector<float> sums = std::exchange(waiting_sums_, {});
   const auto factor = static_cast<float>(scale);
-  for (float& x : sums) x *= factor;
-  return Push({keys.data(), nullptr, keys.size()}, sums.data(), nullptr,
-              nullptr);
+  for (float& x : waiting_sums_) x *= factor;
+  Status pushed = Push({waiting_.keys().data(), nullptr, waiting_.size()},
+                       waiting_sums_.data(), nullptr, nullptr);
+  waiting_.Reset();
+  waiting_sums_.clear();
+  return pushed;
 }
 
 Status SparseShard::RecordChange(const KeyBatch& batch, size_t worker) {
   for (size_t other = 0; other < changes_for_.size(); ++other) {
     if (other == worker) continue;
+    KeySet& changes = changes_for_[other];
     for (size_t i = 0; i < batch.count; ++i) {
-      RETURN_IF_ERROR(
-          changes_for_[other].Add(batch.keys[batch.place(i)]).status());
+      const Key key = batch.keys[batch.place(i)];
+      RETURN_IF_ERROR(changes.Reserve(1));
+      changes.Add(key, changes.Home(key));
     }
   }
   return OkStatus();
 }
 
-std::vector<Key> SparseShard::TakeChanges(size_t worker) {
-  return changes_for_[worker].Take();
+std::vector<Key> SparseShard::TakeChanges(size_t worker, size_t max_keys) {
+  return changes_for_[worker].Take(max_keys);
 }
 
 Status SparseShard::Sweep(const std::function<bool(float* row)>& gone,
@@ -705,17 +746,17 @@ Status SparseShard::Clear() {
 Status SparseShard::ForEachSorted(
     const std::function<Status(Key, const float* row, bool changed)>& visit) {
   if (cold_ == nullptr) {
-    std::vector<std::pair<Key, uint32_t>> sorted;
+    std::vector<KeyAndRow> sorted;
     sorted.reserve(arena_.size());
     index_.ForEach([&](Key key, uint32_t value) {
-      if (value < kCandidate) sorted.emplace_back(key, value);
+      if (value < kCandidate) sorted.push_back({key, value});
     });
-    std::sort(sorted.begin(), sorted.end());
+    SortByKey(sorted);
     // The sorted rows are all over memory: ask for them some steps ahead.
     constexpr size_t kAhead = 16;
     for (size_t i = 0; i < sorted.size(); ++i) {
       if (i + kAhead < sorted.size()) {
-        arena_.Prefetch(sorted[i + kAhead].second, layout_.stride);
+        arena_.Prefetch(sorted[i + kAhead].row, layout_.stride);
       }
       const auto [key, row] = sorted[i];
       RETURN_IF_ERROR(visit(key, arena_.at(row), changed(row)));

@@ -80,7 +80,7 @@ class SparseShard final {
   Status ApplyAccumulated(double scale);
 
   Status RecordChange(const KeyBatch& batch, size_t worker);
-  std::vector<Key> TakeChanges(size_t worker);
+  std::vector<Key> TakeChanges(size_t worker, size_t max_keys);
 
   // Erases rows that `gone` names, after calling it once for each row, which
   // it may change.

@@ -194,7 +194,7 @@ Status SparseTable::AddFrom(int worker, std::span<const Key> keys,
       "add", keys.size());
 }
 
-Result<std::vector<Key>> SparseTable::TakeChanges(int worker) {
+Result<std::vector<Key>> SparseTable::TakeChanges(int worker, size_t max_keys) {
   if (worker < 0 || worker >= setting_.options.num_geo_workers) {
     return InvalidArgument("table ", name(), ": geo worker ", worker, " of ",
                            setting_.options.num_geo_workers);
@@ -202,8 +202,8 @@ Result<std::vector<Key>> SparseTable::TakeChanges(int worker) {
   std::vector<Key> all;
   for (Shard& shard : shards_) {
     base::MutexLock lock(shard.mutex);
-    const std::vector<Key> keys =
-        shard.rows->TakeChanges(static_cast<size_t>(worker));
+    const std::vector<Key> keys = shard.rows->TakeChanges(
+        static_cast<size_t>(worker), max_keys - all.size());
     all.insert(all.end(), keys.begin(), keys.end());
   }
   return all;
@@ -432,16 +432,24 @@ Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
     }
     return OkStatus();
   };
-  for (const SaveList& list : lists) {
-    for (const SaveList::File& file : list.files) {
-      const base::Path path = folder / file.name;
-      ASSIGN_OR_RETURN(const uint64_t byte_size, base::FileSize(path));
-      if (byte_size != file.byte_size) {
-        return DataLoss(path.string(), ": ", byte_size, " bytes, and its list ",
-                        "says ", file.byte_size);
+  auto read = [&]() -> Status {
+    for (const SaveList& list : lists) {
+      for (const SaveList::File& file : list.files) {
+        const base::Path path = folder / file.name;
+        ASSIGN_OR_RETURN(const uint64_t byte_size, base::FileSize(path));
+        if (byte_size != file.byte_size) {
+          return DataLoss(path.string(), ": ", byte_size,
+                          " bytes, and its list says ", file.byte_size);
+        }
+        RETURN_IF_ERROR(ReadRows(path, take));
       }
-      RETURN_IF_ERROR(ReadRows(path, take).WithContext("load table " + name()));
     }
+    return OkStatus();
+  };
+  const Status outcome = read();
+  if (!outcome.ok()) {
+    for (size_t i = 0; i < shards_.size(); ++i) (void)all[i].Clear();
+    return outcome.WithContext("load table " + name());
   }
   for (size_t i = 0; i < shards_.size(); ++i) {
     stats.num_rows += all[i].counters().num_rows;

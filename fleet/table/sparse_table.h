@@ -97,8 +97,8 @@ class SparseTable final {
   Status AddFrom(int worker, std::span<const Key> keys,
                  std::span<const float> deltas);
   // The keys that workers other than this one added to since its last call,
-  // each once.
-  Result<std::vector<Key>> TakeChanges(int worker);
+  // each once; `max_keys` of them at most, the others stay for the next call.
+  Result<std::vector<Key>> TakeChanges(int worker, size_t max_keys = SIZE_MAX);
 
   // Sets values; state stays.
   Status Assign(std::span<const Key> keys, std::span<const float> rows);
@@ -131,7 +131,7 @@ class SparseTable final {
   Result<SaveStats> Save(const base::Path& folder, const SaveOptions& options);
   // Replaces the rows by those that the newest complete save in `folder` and
   // its deltas hold, whatever number of servers wrote them, as far as they
-  // belong to server `server` of `num_servers`.
+  // belong to server `server` of `num_servers`. On failure the table is empty.
   Result<LoadStats> Load(const base::Path& folder, uint32_t server,
                          uint32_t num_servers);
   // One line per row, sorted inside a shard: key, tab, values with commas.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
@@ -15,6 +16,7 @@
 #include <benchmark/benchmark.h>
 
 #include "fleet/base/check.h"
+#include "fleet/base/file_system.h"
 #include "fleet/table/sparse_table.h"
 
 namespace fleet::table {
@@ -126,6 +128,56 @@ BENCHMARK_CAPTURE(Pull, Uniform10M, Uniform)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(Push, Uniform10M, Uniform)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(Pull, Zipf1M, Zipf)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(Push, Zipf1M, Zipf)->Unit(benchmark::kMillisecond);
+
+std::string BenchmarkFolder() {
+  return base::Concat("table_benchmark.", getpid());
+}
+
+// A million rows, to disk and back, synced.
+void Save(benchmark::State& state) {
+  Case& c = Zipf();
+  const std::string folder = BenchmarkFolder();
+  FLEET_CHECK(base::MakeFolders(folder).ok());
+  uint64_t number = 0;
+  for (auto _ : state) {
+    auto saved = c.table->Save(folder, {{.number = ++number}});
+    FLEET_CHECK(saved.ok(), saved.status());
+    state.counters["bytes"] = static_cast<double>(saved->byte_size);
+    state.PauseTiming();
+    FLEET_CHECK(RemoveOlderSaves(folder, "emb", number).ok());
+    state.ResumeTiming();
+  }
+}
+BENCHMARK(Save)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+void Load(benchmark::State& state) {
+  auto table = MakeTable(1);
+  for (auto _ : state) {
+    auto loaded = table->Load(BenchmarkFolder(), 0, 1);
+    FLEET_CHECK(loaded.ok(), loaded.status());
+  }
+}
+BENCHMARK(Load)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+// What any program needs for as many bytes: dd conv=fsync.
+void WriteAndSync(benchmark::State& state) {
+  const std::string bytes(72'352'068, 'x');
+  const std::string path = BenchmarkFolder() + "/plain";
+  for (auto _ : state) {
+    std::FILE* file = std::fopen(path.c_str(), "wb");
+    FLEET_CHECK(file != nullptr);
+    FLEET_CHECK_EQ(std::fwrite(bytes.data(), 1, bytes.size(), file),
+                   bytes.size());
+    FLEET_CHECK_EQ(std::fflush(file), 0);
+    FLEET_CHECK_EQ(fsync(fileno(file)), 0);
+    (void)std::fclose(file);
+    state.PauseTiming();
+    (void)std::remove(path.c_str());
+    state.ResumeTiming();
+  }
+  std::filesystem::remove_all(BenchmarkFolder());
+}
+BENCHMARK(WriteAndSync)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 double ResidentBytes() {
   unsigned long total = 0;

@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Clients and servers in one process, over every kind of channel.
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <unistd.h>
+
+#include "fleet/channel/in_process.h"
+#include "fleet/ps/ps_fixtures.h"
+
+namespace fleet::ps {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::UnorderedElementsAre;
+
+struct Shape {
+  Way way;
+  uint32_t num_servers;
+};
+
+class PsConformance : public testing::TestWithParam<Shape> {
+ protected:
+  Cluster Make(int num_workers) {
+    return Cluster(GetParam().way, GetParam().num_servers, num_workers);
+  }
+  static std::vector<float> Pulled(PsClient& client,
+                                   const std::vector<Key>& keys) {
+    std::vector<float> rows(keys.size() * 4);
+    EXPECT_OK(client.Pull(kEmb, keys, rows, {}, Soon()));
+    return rows;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, PsConformance,
+                         testing::Values(Shape{Way::kInProcess, 1},
+                                         Shape{Way::kInProcess, 3},
+                                         Shape{Way::kSharedMemory, 2},
+                                         Shape{Way::kTcp, 2}));
+
+TEST_P(PsConformance, TellsWhichTablesThereAre) {
+  Cluster cluster = Make(1);
+  auto client = cluster.Client(0);
+  EXPECT_EQ(client->num_workers(), 1u);
+  const std::vector<TableInfo> tables = client->tables();
+  ASSERT_EQ(tables.size(), 2u);
+  EXPECT_EQ(tables[0].name, "emb");
+  EXPECT_EQ(tables[0].dim, 4u);
+  EXPECT_TRUE(tables[1].dense);
+  EXPECT_EQ(tables[1].size, kDenseSize);
+  EXPECT_FALSE(tables[1].initialized);
+  EXPECT_EQ(*client->FindTable("fc.w"), kDense);
+  EXPECT_THAT(client->FindTable("x"), HasCode(StatusCode::kNotFound));
+}
+
+TEST_P(PsConformance, PullsAndPushesRows) {
+  Cluster cluster = Make(1);
+  auto client = cluster.Client(0);
+  EXPECT_THAT(Pulled(*client, {1, 2, 1}), Each(1.0f));
+  ASSERT_OK(client->Push(kEmb, std::vector<Key>{1, 2, 1},
+                         std::vector<float>{1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3},
+                         Soon()));
+  // The gradients of key 1 are summed: 1 - 0.5 * 4.
+  EXPECT_THAT(Pulled(*client, {2, 1}), ElementsAre(0, 0, 0, 0, -1, -1, -1, -1));
+}
+
+// More than any channel holds, with keys that occur again and again.
+TEST_P(PsConformance, MovesLargeRequests) {
+  Cluster cluster = Make(1);
+  auto client = cluster.Client(0);
+  std::mt19937_64 random(2);
+  std::vector<Key> keys(300'000);
+  for (Key& key : keys) key = random() % 200'000;
+  std::vector<float> gradients(keys.size() * 4);
+  std::vector<double> expected(200'000, 1.0);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const auto g = static_cast<float>(random() % 8);
+    std::fill_n(&gradients[i * 4], 4, g);
+    expected[keys[i]] -= 0.5 * g;
+  }
+  ASSERT_OK(client->Push(kEmb, keys, gradients, Soon()));
+  const std::vector<float> rows = Pulled(*client, keys);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    ASSERT_EQ(rows[4 * i], expected[keys[i]]);
+    ASSERT_EQ(rows[4 * i + 3], expected[keys[i]]);
+  }
+  // Different keys, one after the other: straight into memory.
+  std::vector<Key> ordered(200'000);
+  std::iota(ordered.begin(), ordered.end(), 0);
+  const std::vector<float> all = Pulled(*client, ordered);
+  for (size_t i = 0; i < ordered.size(); ++i) {
+    ASSERT_EQ(all[4 * i + 1], expected[i]);
+  }
+}
+
+TEST_P(PsConformance, DoesNothingForNoKeys) {
+  Cluster cluster = Make(1);
+  auto client = cluster.Client(0);
+  EXPECT_OK(client->Pull(kEmb, {}, {}, {}, Soon()));
+  EXPECT_OK(client->Push(kEmb, {}, {}, Soon()));
+}
+
+TEST_P(PsConformance, MovesDenseParameters) {
+  Cluster cluster = Make(1);
+  auto client = cluster.Client(0);
+  std::vector<float> values(kDenseSize);
+  std::iota(values.begin(), values.end(), 0.0f);
+  ASSERT_OK(client->AssignDense(kDense, values, Soon()));
+  ASSERT_OK(client->Refresh(Soon()));
+  EXPECT_TRUE(client->tables()[1].initialized);
+  ASSERT_OK(
+      client->PushDense(kDense, std::vector<float>(kDenseSize, 2.0f), Soon()));
+  ASSERT_OK(
+      client->AddDense(kDense, std::vector<float>(kDenseSize, 0.5f), Soon()));
+  std::vector<float> got(kDenseSize);
+  ASSERT_OK(client->PullDense(kDense, got, Soon()));
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], values[i] - 0.5f);
+}
+
+TEST_P(PsConformance, FinishesAStepWithTheMeanOfAllWorkers) {
+  Cluster cluster = Make(2);
+  std::vector<std::thread> workers;
+  for (int w = 0; w < 2; ++w) {
+    workers.emplace_back([&, w] {
+      auto client = cluster.Client(w);
+      const std::vector<Key> keys{1, static_cast<Key>(10 + w)};
+      for (int step = 0; step < 3; ++step) {
+        // Worker 0 pushes 1, worker 1 pushes 3.
+        const auto g = static_cast<float>(1 + 2 * w);
+        EXPECT_OK(
+            client->Accumulate(kEmb, keys, std::vector<float>(8, g), Soon()));
+        EXPECT_OK(client->AccumulateDense(
+            kDense, std::vector<float>(kDenseSize, g), Soon()));
+        EXPECT_OK(client->FinishStep(Soon()));
+        EXPECT_EQ(Pulled(*client, {1})[0], 1.0f - static_cast<float>(step + 1));
+        EXPECT_OK(client->Barrier("next", Soon()));
+      }
+      EXPECT_OK(client->Stop(Soon()));
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  EXPECT_OK(cluster.server(0).WaitUntilStopped(Soon()));
+}
+
+TEST_P(PsConformance, TellsGeoWorkersWhatOthersChanged) {
+  Cluster cluster = Make(2);
+  auto a = cluster.Client(0);
+  auto b = cluster.Client(1);
+  ASSERT_OK(a->Add(kEmb, std::vector<Key>{1, 2},
+                   std::vector<float>{1, 1, 1, 1, 2, 2, 2, 2}, Soon()));
+  ASSERT_OK(
+      b->Add(kEmb, std::vector<Key>{2}, std::vector<float>(4, 1.0f), Soon()));
+  EXPECT_THAT(*a->TakeChanges(kEmb, Soon()), ElementsAre(2));
+  EXPECT_THAT(*b->TakeChanges(kEmb, Soon()), UnorderedElementsAre(1, 2));
+  EXPECT_THAT(*b->TakeChanges(kEmb, Soon()), ElementsAre());
+  EXPECT_THAT(Pulled(*a, {1, 2}), ElementsAre(2, 2, 2, 2, 4, 4, 4, 4));
+  // More than one answer holds.
+  std::vector<Key> many(300'000);
+  std::iota(many.begin(), many.end(), 0);
+  ASSERT_OK(a->Add(kEmb, many, std::vector<float>(many.size() * 4), Soon()));
+  ASSERT_OK_AND_ASSIGN(std::vector<Key> changed, b->TakeChanges(kEmb, Soon()));
+  std::sort(changed.begin(), changed.end());
+  EXPECT_EQ(changed, many);
+}
+
+TEST_P(PsConformance, ServesSeveralThreadsOfAWorker) {
+  Cluster cluster = Make(1);
+  auto client = cluster.Client(0);
+  std::vector<Key> keys(1000);
+  std::iota(keys.begin(), keys.end(), 0);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 25; ++i) {
+        EXPECT_OK(
+            client->Push(kEmb, keys, std::vector<float>(4000, -2.0f), Soon()));
+        Pulled(*client, keys);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(Pulled(*client, keys), Each(101.0f));
+}
+
+TEST_P(PsConformance, NamesWorkerTableKeysAndServerInErrors) {
+  Cluster cluster = Make(2);
+  auto client = cluster.Client(1);
+  std::vector<float> rows(4);
+  EXPECT_THAT(client->Pull(TableId{9}, std::vector<Key>{1}, rows, {}, Soon()),
+              StatusIs(StatusCode::kNotFound,
+                       AllOf(HasSubstr("worker 1"), HasSubstr("9"))));
+  EXPECT_THAT(client->Push(kEmb, std::vector<Key>{1, 2}, rows, Soon()),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("worker 1: push emb (2 keys): 4 values")));
+  EXPECT_THAT(client->Load("/nowhere", Soon()),
+              StatusIs(StatusCode::kNotFound,
+                       AllOf(HasSubstr("worker 1: load emb from /nowhere at "
+                                       "server 0"),
+                             HasSubstr("/nowhere"))));
+  // The connection is as good as before.
+  EXPECT_THAT(Pulled(*client, {1}), Each(1.0f));
+}
+
+TEST_P(PsConformance, NamesWhoIsMissingAtABarrier) {
+  Cluster cluster = Make(3);
+  auto client = cluster.Client(1);
+  auto other = cluster.Client(2);
+  EXPECT_THAT(client->Barrier("init", Deadline::After(30ms)),
+              StatusIs(StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("worker 0 (not seen yet)"),
+                             HasSubstr("worker 2"), HasSubstr("init"))));
+  // Again, when all are there.
+  auto last = cluster.Client(0);
+  std::thread a([&] { EXPECT_OK(other->Barrier("init", Soon())); });
+  std::thread b([&] { EXPECT_OK(last->Barrier("init", Soon())); });
+  EXPECT_OK(client->Barrier("init", Soon()));
+  a.join();
+  b.join();
+}
+
+TEST_P(PsConformance, TellsOthersThatAWorkerIsLost) {
+  Cluster cluster = Make(2);
+  auto client = cluster.Client(0);
+  { auto gone = cluster.Client(1); }  // without Stop
+  EXPECT_THAT(client->Barrier("b", Soon()),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("worker 1")));
+  EXPECT_THAT(client->FinishStep(Soon()),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("worker 1")));
+  EXPECT_THAT(cluster.server(0).WaitUntilStopped(Soon()),
+              StatusIs(StatusCode::kUnavailable,
+                       AllOf(HasSubstr("server 0"), HasSubstr("worker 1"))));
+}
+
+TEST_P(PsConformance, SavesLoadsAndShrinks) {
+  std::string folder =
+      (std::filesystem::temp_directory_path() / "fleet-ps-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  std::vector<Key> keys(1000);
+  std::iota(keys.begin(), keys.end(), 0);
+  std::vector<float> values(kDenseSize, 3.0f);
+  {
+    Cluster cluster = Make(1);
+    auto client = cluster.Client(0);
+    ASSERT_OK(client->Push(kEmb, keys, std::vector<float>(4000, 1.0f), Soon()));
+    ASSERT_OK(client->AssignDense(kDense, values, Soon()));
+    ASSERT_OK(client->Save(folder, {.number = 1}, Soon()));
+    ASSERT_OK(client->Push(kEmb, keys, std::vector<float>(4000, 1.0f), Soon()));
+    ASSERT_OK(client->Save(folder, {.number = 2, .text = true}, Soon()));
+    ASSERT_OK_AND_ASSIGN(const uint64_t erased,
+                         client->Shrink(kEmb, 1, Soon()));
+    EXPECT_EQ(erased, 1000u);
+    ASSERT_OK_AND_ASSIGN(const table::SparseTableStats stats,
+                         client->Stats(kEmb, Soon()));
+    EXPECT_EQ(stats.num_rows, 0u);
+  }
+  EXPECT_TRUE(base::Exists(folder + "/emb_txt/emb.block0.txt"));
+  // Another number of servers.
+  Cluster cluster(GetParam().way, 5 - GetParam().num_servers, 1);
+  auto client = cluster.Client(0);
+  ASSERT_OK(client->Load(folder, Soon()));
+  ASSERT_OK_AND_ASSIGN(const table::SparseTableStats stats,
+                       client->Stats(kEmb, Soon()));
+  EXPECT_EQ(stats.num_rows, 1000u);
+  EXPECT_THAT(Pulled(*client, keys), Each(0.0f));
+  std::vector<float> got(kDenseSize);
+  ASSERT_OK(client->PullDense(kDense, got, Soon()));
+  EXPECT_EQ(got, values);
+  std::filesystem::remove_all(folder);
+}
+
+TEST_P(PsConformance, MakesTablesThatAWorkerDescribes) {
+  Cluster cluster = Make(2);
+  auto client = cluster.Client(0);
+  auto other = cluster.Client(1);
+  table::SparseTableOptions sparse;
+  sparse.name = "user";
+  sparse.dim = 3;
+  sparse.initializer = table::ConstantInit{2.0f};
+  DenseSpec dense;
+  dense.name = "bias";
+  dense.size = 5000;
+  const std::vector<TableSpec> specs = {{TableId{10}, sparse},
+                                        {TableId{11}, dense}};
+  ASSERT_OK(client->CreateTables(specs, Soon()));
+  ASSERT_OK(other->CreateTables(specs, Soon()));
+  std::vector<float> rows(6);
+  ASSERT_OK(other->Pull(TableId{10}, std::vector<Key>{1, 2}, rows, {}, Soon()));
+  EXPECT_THAT(rows, Each(2.0f));
+  // The first values stay.
+  ASSERT_OK(client->InitializeDense(TableId{11}, std::vector<float>(5000, 1.0f),
+                                    Soon()));
+  ASSERT_OK(other->InitializeDense(TableId{11}, std::vector<float>(5000, 9.0f),
+                                   Soon()));
+  std::vector<float> values(5000);
+  ASSERT_OK(other->PullDense(TableId{11}, values, Soon()));
+  EXPECT_THAT(values, Each(1.0f));
+  sparse.dim = 4;
+  EXPECT_THAT(client->CreateTables({{TableId{10}, sparse}}, Soon()),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       HasSubstr("create user at server 0")));
+}
+
+// A channel that ends after so many more sent messages, as a network does.
+class Fragile final : public channel::Channel {
+ public:
+  Fragile(std::unique_ptr<Channel> under, std::atomic<int>& replies_left)
+      : Channel(under->peer()),
+        under_(std::move(under)),
+        replies_left_(replies_left) {}
+
+  Status SendParts(std::span<const channel::ConstBytes> parts,
+                   Deadline deadline) override {
+    return under_->SendParts(parts, deadline);
+  }
+  Result<uint64_t> NextSize(Deadline deadline) override {
+    ASSIGN_OR_RETURN(const uint64_t size, under_->NextSize(deadline));
+    // The server has done it; its answer is lost.
+    if (replies_left_-- == 0) {
+      under_->Close();
+      return Unavailable("the cable was cut");
+    }
+    return size;
+  }
+  Status Recv(channel::MutableBytes into, Deadline deadline) override {
+    return under_->Recv(into, deadline);
+  }
+  void Abort(Status why) override { under_->Abort(std::move(why)); }
+
+ private:
+  std::unique_ptr<Channel> under_;
+  std::atomic<int>& replies_left_;
+};
+
+TEST(PsClient, AppliesAPushOnceThoughItsAnswerWasLost) {
+  Cluster cluster(Way::kInProcess, 1, 1);
+  std::atomic<int> replies_left = 1'000'000;
+  PsClientOptions options;
+  options.reconnect_for = 10s;
+  auto connected = PsClient::Connect(
+      1,
+      [&](uint32_t, Deadline) -> Result<std::unique_ptr<channel::Channel>> {
+        return std::make_unique<Fragile>(
+            cluster.server(0).ConnectInProcess("worker 0"), replies_left);
+      },
+      options, Soon());
+  ASSERT_OK(connected);
+  PsClient& client = **connected;
+  std::vector<Key> keys(50'000);  // several parts
+  std::iota(keys.begin(), keys.end(), 0);
+  const std::vector<float> gradients(keys.size() * 4, 1.0f);
+  std::vector<float> rows(keys.size() * 4);
+  double expected = 1.0;
+  for (int cut = 0; cut < 12; ++cut) {
+    replies_left = cut;
+    ASSERT_OK(client.Push(kEmb, keys, gradients, Soon()));
+    expected -= 0.5;
+    replies_left = cut;
+    ASSERT_OK(client.Pull(kEmb, keys, rows, {}, Soon()));
+    ASSERT_THAT(rows, Each(static_cast<float>(expected))) << cut;
+  }
+  EXPECT_GT(cluster.server(0).counters().num_repeated, 5u);
+  // Dense gradients, which come in parts, too.
+  for (int cut = 0; cut < 4; ++cut) {
+    replies_left = cut;
+    ASSERT_OK(
+        client.PushDense(kDense, std::vector<float>(kDenseSize, 2.0f), Soon()));
+  }
+  replies_left = 1'000'000;
+  std::vector<float> values(kDenseSize);
+  ASSERT_OK(client.PullDense(kDense, values, Soon()));
+  EXPECT_THAT(values, Each(-4.0f));
+}
+
+TEST(PsClient, FailsAtOnceWhenAServerIsGone) {
+  Cluster cluster(Way::kTcp, 2, 1);
+  auto client = cluster.Client(0);
+  cluster.server(1).Abort(Unavailable("killed"));
+  std::vector<Key> keys(100);
+  std::iota(keys.begin(), keys.end(), 0);
+  std::vector<float> rows(400);
+  EXPECT_THAT(client->Pull(kEmb, keys, rows, {}, Soon()),
+              StatusIs(StatusCode::kUnavailable,
+                       HasSubstr("worker 0: pull emb (100 keys) at server 1")));
+}
+
+TEST(PsClient, WaitsNoLongerThanItsDeadlineForAServerThatIsNotThere) {
+  channel::Address nobody;
+  nobody.host = "127.0.0.1";
+  nobody.port = 1;
+  const auto client = PsClient::Connect({nobody}, {}, Deadline::After(50ms));
+  EXPECT_FALSE(client.ok());
+  EXPECT_THAT(client.status().message(), HasSubstr("server 0"));
+}
+
+TEST(PsClient, KnowsServersInTheWrongOrder) {
+  Cluster cluster(Way::kTcp, 2, 1);
+  std::vector<channel::Address> swapped = {cluster.addresses()[1],
+                                           cluster.addresses()[0]};
+  EXPECT_THAT(PsClient::Connect(swapped, {}, Soon()),
+              HasCode(StatusCode::kFailedPrecondition));
+}
+
+TEST(PsServer, RefusesAWorkerThatIsNoneOfTheJobs) {
+  Cluster cluster(Way::kInProcess, 1, 1);
+  PsClientOptions options;
+  options.worker = 7;
+  EXPECT_THAT(
+      PsClient::Connect(
+          1,
+          [&](uint32_t, Deadline) -> Result<std::unique_ptr<channel::Channel>> {
+            return cluster.server(0).ConnectInProcess("worker 7");
+          },
+          options, Soon()),
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("worker 7")));
+}
+
+// Whatever comes, the server answers or ends that connection, and lives.
+TEST(PsServer, SurvivesRequestsThatMakeNoSense) {
+  Cluster cluster(Way::kInProcess, 1, 1);
+  auto client = cluster.Client(0);
+  std::mt19937 random(4);
+  for (int i = 0; i < 300; ++i) {
+    auto channel = cluster.server(0).ConnectInProcess("stranger");
+    std::vector<std::byte> bytes(random() % 200);
+    for (std::byte& b : bytes) b = static_cast<std::byte>(random());
+    if (bytes.size() >= sizeof(RequestHead) && i % 2 == 0) {
+      RequestHead head;
+      head.op = static_cast<Op>(random() % 18);
+      head.count = random() % 3 == 0 ? ~uint64_t{0} : random() % 10;
+      std::memcpy(bytes.data(), &head, sizeof(head));
+    }
+    EXPECT_OK(channel->Send(bytes, Soon()));
+    (void)channel->NextSize(Deadline::After(1ms));
+  }
+  std::vector<float> rows(4);
+  EXPECT_OK(client->Pull(kEmb, std::vector<Key>{1}, rows, {}, Soon()));
+}
+
+TEST(PsServer, RefusesAnIdThatIsTaken) {
+  PsServer server({});
+  AddTables(server, 0, 1);
+  table::SparseTableOptions options;
+  options.name = "other";
+  options.dim = 1;
+  EXPECT_THAT(server.AddSparse(kDense, *table::SparseTable::Make(options)),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("other")));
+}
+
+}  // namespace
+}  // namespace fleet::ps

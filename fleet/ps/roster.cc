@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "fleet/ps/roster.h"
+
+#include <algorithm>
+
+namespace fleet::ps {
+
+Roster::Roster(const RosterOptions& options)
+    : options_(options), workers_(static_cast<size_t>(options.num_workers)) {}
+
+Status Roster::Enter(int worker) {
+  base::MutexLock lock(mutex_);
+  if (worker < 0 || worker >= options_.num_workers) {
+    return InvalidArgument("worker ", worker, " of a job with ",
+                           options_.num_workers, " workers");
+  }
+  Worker& it = workers_[static_cast<size_t>(worker)];
+  it.seen = true;
+  it.stopped = false;
+  ++it.num_connections;
+  changed_.NotifyAll();
+  return OkStatus();
+}
+
+void Roster::Leave(int worker) {
+  base::MutexLock lock(mutex_);
+  Worker& it = workers_[static_cast<size_t>(worker)];
+  if (--it.num_connections == 0) {
+    it.left = std::chrono::steady_clock::now();
+    changed_.NotifyAll();
+  }
+}
+
+void Roster::Stop(int worker) {
+  base::MutexLock lock(mutex_);
+  workers_[static_cast<size_t>(worker)].stopped = true;
+  changed_.NotifyAll();
+}
+
+bool Roster::LostLocked(const Worker& worker) const {
+  return worker.seen && !worker.stopped && worker.num_connections == 0 &&
+         std::chrono::steady_clock::now() - worker.left >= options_.grace;
+}
+
+bool Roster::NeededLocked(const Worker& worker) const {
+  if (worker.stopped) return false;
+  return !(options_.go_on_without_lost && LostLocked(worker));
+}
+
+bool Roster::AllHereLocked(const Round& round) const {
+  for (int i = 0; i < options_.num_workers; ++i) {
+    if (NeededLocked(workers_[static_cast<size_t>(i)]) &&
+        !round.here.contains(i)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string Roster::MissingLocked(const std::set<int>& here) const {
+  std::string missing;
+  for (int i = 0; i < options_.num_workers; ++i) {
+    const Worker& worker = workers_[static_cast<size_t>(i)];
+    if (worker.stopped || here.contains(i)) continue;
+    if (!missing.empty()) missing += ", ";
+    missing += base::Concat("worker ", i);
+    if (!worker.seen) missing += " (not seen yet)";
+    if (LostLocked(worker)) missing += " (lost)";
+  }
+  return missing;
+}
+
+std::string Roster::Missing() const {
+  base::MutexLock lock(mutex_);
+  return MissingLocked({});
+}
+
+Deadline Roster::NextLossLocked() const {
+  Deadline next = Deadline::Infinite();
+  for (const Worker& worker : workers_) {
+    if (!worker.seen || worker.stopped || worker.num_connections > 0) continue;
+    if (LostLocked(worker)) continue;
+    next = Earlier(next, Deadline::At(worker.left + options_.grace));
+  }
+  return next;
+}
+
+Status Roster::Barrier(const std::string& name, uint64_t round, int worker,
+                       Deadline deadline,
+                       const std::function<Status(int num_workers)>& complete) {
+  base::MutexLock lock(mutex_);
+  Round& it = rounds_[name];
+  if (round < it.number) return it.outcome;
+  if (round > it.number) {
+    return FailedPrecondition("barrier ", name, ": worker ", worker,
+                              " is at round ", round, ", and the others at ",
+                              it.number);
+  }
+  it.here.insert(worker);
+  changed_.NotifyAll();
+  while (it.number == round) {
+    if (AllHereLocked(it)) {
+      const int num_workers = static_cast<int>(it.here.size());
+      it.outcome = complete ? complete(num_workers) : OkStatus();
+      it.here.clear();
+      ++it.number;
+      changed_.NotifyAll();
+      break;
+    }
+    std::string lost;
+    for (int i = 0; i < options_.num_workers; ++i) {
+      if (LostLocked(workers_[static_cast<size_t>(i)]) &&
+          !options_.go_on_without_lost && !it.here.contains(i)) {
+        lost += base::Concat(lost.empty() ? "" : ", ", "worker ", i);
+      }
+    }
+    if (!lost.empty()) {
+      it.here.erase(worker);
+      return Unavailable("barrier ", name, ": ", lost,
+                         " is lost: its connections ended without a good-bye");
+    }
+    if (!aborted_.ok()) return aborted_;
+    if (deadline.expired()) {
+      it.here.erase(worker);
+      return DeadlineExceeded("barrier ", name, ": ", it.here.size() + 1,
+                              " of ", options_.num_workers,
+                              " workers came; missing: ", MissingLocked([&] {
+                                std::set<int> here = it.here;
+                                here.insert(worker);
+                                return here;
+                              }()));
+    }
+    changed_.WaitUntil(mutex_, Earlier(deadline, NextLossLocked()));
+  }
+  return it.outcome;
+}
+
+Status Roster::WaitUntilStopped(Deadline deadline) {
+  base::MutexLock lock(mutex_);
+  while (true) {
+    if (!aborted_.ok()) return aborted_;
+    bool all_stopped = true;
+    std::string lost;
+    for (int i = 0; i < options_.num_workers; ++i) {
+      const Worker& worker = workers_[static_cast<size_t>(i)];
+      all_stopped = all_stopped && !NeededLocked(worker);
+      if (LostLocked(worker)) {
+        lost += base::Concat(lost.empty() ? "" : ", ", "worker ", i);
+      }
+    }
+    if (all_stopped) return OkStatus();
+    if (!lost.empty() && !options_.go_on_without_lost) {
+      return Unavailable(lost,
+                         " is lost: its connections ended without a "
+                         "good-bye");
+    }
+    if (deadline.expired()) {
+      return DeadlineExceeded("have not stopped: ", MissingLocked({}));
+    }
+    changed_.WaitUntil(mutex_, Earlier(deadline, NextLossLocked()));
+  }
+}
+
+void Roster::Abort(const Status& why) {
+  base::MutexLock lock(mutex_);
+  if (aborted_.ok()) aborted_ = why;
+  changed_.NotifyAll();
+}
+
+}  // namespace fleet::ps

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "fleet/ps/roster.h"
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fleet/base/status_matchers.h"
+
+namespace fleet::ps {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+Deadline Soon() { return Deadline::After(60s); }
+Deadline Now() { return Deadline::After(0s); }
+
+TEST(Roster, LetsAllThroughWhenTheLastHasCome) {
+  Roster roster({.num_workers = 3});
+  for (int i = 0; i < 3; ++i) ASSERT_OK(roster.Enter(i));
+  for (uint64_t round = 0; round < 20; ++round) {
+    std::atomic<int> completed = 0;
+    std::vector<std::thread> workers;
+    for (int i = 0; i < 3; ++i) {
+      workers.emplace_back([&, i] {
+        EXPECT_OK(roster.Barrier("b", round, i, Soon(), [&](int n) {
+          EXPECT_EQ(n, 3);
+          ++completed;
+          return OkStatus();
+        }));
+        EXPECT_EQ(completed, 1);
+      });
+    }
+    for (std::thread& worker : workers) worker.join();
+  }
+}
+
+TEST(Roster, NamesWhoIsMissingWhenTheDeadlinePasses) {
+  Roster roster({.num_workers = 4});
+  ASSERT_OK(roster.Enter(0));
+  ASSERT_OK(roster.Enter(1));
+  ASSERT_OK(roster.Enter(3));
+  roster.Stop(3);
+  EXPECT_THAT(
+      roster.Barrier("init", 0, 0, Deadline::After(10ms), {}),
+      StatusIs(StatusCode::kDeadlineExceeded,
+               AllOf(HasSubstr("barrier init"), HasSubstr("worker 1"),
+                     HasSubstr("worker 2 (not seen yet)"),
+                     Not(HasSubstr("worker 3")), Not(HasSubstr("worker 0")))));
+}
+
+TEST(Roster, AnswersARoundThatIsOver) {
+  Roster roster({.num_workers = 1});
+  ASSERT_OK(roster.Enter(0));
+  ASSERT_OK(roster.Barrier("b", 0, 0, Soon(), {}));
+  EXPECT_OK(roster.Barrier("b", 0, 0, Now(), {}));
+  EXPECT_THAT(roster.Barrier("b", 2, 0, Now(), {}),
+              HasCode(StatusCode::kFailedPrecondition));
+}
+
+TEST(Roster, DoesNotWaitForAWorkerThatStopped) {
+  Roster roster({.num_workers = 2});
+  ASSERT_OK(roster.Enter(0));
+  ASSERT_OK(roster.Enter(1));
+  std::thread waiter([&] { EXPECT_OK(roster.Barrier("b", 0, 0, Soon(), {})); });
+  roster.Stop(1);
+  waiter.join();
+}
+
+TEST(Roster, FailsABarrierOfALostWorkerAndNamesIt) {
+  Roster roster({.num_workers = 2, .grace = 20ms});
+  ASSERT_OK(roster.Enter(0));
+  ASSERT_OK(roster.Enter(1));
+  roster.Leave(1);
+  EXPECT_THAT(roster.Barrier("b", 0, 0, Soon(), {}),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("worker 1")));
+  EXPECT_THAT(roster.WaitUntilStopped(Soon()),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("worker 1")));
+  // It is back.
+  ASSERT_OK(roster.Enter(1));
+  std::thread other([&] { EXPECT_OK(roster.Barrier("b", 0, 1, Soon(), {})); });
+  EXPECT_OK(roster.Barrier("b", 0, 0, Soon(), {}));
+  other.join();
+}
+
+TEST(Roster, GoesOnWithoutALostWorkerWhenAsked) {
+  Roster roster({.num_workers = 2, .grace = 20ms, .go_on_without_lost = true});
+  ASSERT_OK(roster.Enter(0));
+  ASSERT_OK(roster.Enter(1));
+  roster.Leave(1);
+  int num_workers = 0;
+  EXPECT_OK(roster.Barrier("b", 0, 0, Soon(), [&](int n) {
+    num_workers = n;
+    return OkStatus();
+  }));
+  EXPECT_EQ(num_workers, 1);
+  roster.Stop(0);
+  EXPECT_OK(roster.WaitUntilStopped(Soon()));
+}
+
+TEST(Roster, ToldAllWhatCompletionSaid) {
+  Roster roster({.num_workers = 1});
+  ASSERT_OK(roster.Enter(0));
+  EXPECT_THAT(
+      roster.Barrier("b", 0, 0, Soon(), [](int) { return DataLoss("no"); }),
+      HasCode(StatusCode::kDataLoss));
+}
+
+TEST(Roster, EndsWhenAllStopped) {
+  Roster roster({.num_workers = 2});
+  EXPECT_THAT(roster.WaitUntilStopped(Now()),
+              StatusIs(StatusCode::kDeadlineExceeded,
+                       HasSubstr("worker 0 (not seen yet), worker 1")));
+  ASSERT_OK(roster.Enter(0));
+  ASSERT_OK(roster.Enter(1));
+  roster.Stop(0);
+  std::thread waiter([&] { EXPECT_OK(roster.WaitUntilStopped(Soon())); });
+  roster.Stop(1);
+  roster.Leave(1);
+  waiter.join();
+}
+
+TEST(Roster, WakesWaitersWhenAborted) {
+  Roster roster({.num_workers = 2});
+  ASSERT_OK(roster.Enter(0));
+  std::thread waiter([&] {
+    EXPECT_THAT(roster.Barrier("b", 0, 0, Soon(), {}),
+                HasCode(StatusCode::kInternal));
+  });
+  roster.Abort(Internal("over"));
+  waiter.join();
+}
+
+TEST(Roster, KnowsWhoIsNoneOfTheJobs) {
+  Roster roster({.num_workers = 2});
+  EXPECT_THAT(roster.Enter(2), HasCode(StatusCode::kInvalidArgument));
+  EXPECT_THAT(roster.Enter(-1), HasCode(StatusCode::kInvalidArgument));
+}
+
+}  // namespace
+}  // namespace fleet::ps

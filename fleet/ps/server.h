@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A parameter server: tables behind connections.
+//
+//   PsServer server({.rank = 0, .num_servers = 2, .num_workers = 4});
+//   server.AddSparse(TableId{0}, std::move(table));
+//   RETURN_IF_ERROR(server.Listen(address));
+//   return server.WaitUntilStopped(Deadline::Infinite());
+
+#ifndef FLEET_PS_SERVER_H_
+#define FLEET_PS_SERVER_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "fleet/base/deadline.h"
+#include "fleet/base/mutex.h"
+#include "fleet/base/status.h"
+#include "fleet/channel/channel.h"
+#include "fleet/channel/meet.h"
+#include "fleet/ps/roster.h"
+#include "fleet/ps/table_spec.h"
+#include "fleet/ps/wire.h"
+#include "fleet/table/dense_table.h"
+#include "fleet/table/sparse_table.h"
+
+namespace fleet::ps {
+
+struct PsServerOptions {
+  int32_t rank = 0;
+  uint32_t num_servers = 1;
+  int num_workers = 1;
+  std::string secret;  // see channel::MeetOptions
+  // Workers and servers on this host, which decides whether waits spin
+  // (channel::SharedMemoryOptions).
+  int processes_on_host = 0;
+  // Workers of this host come by shared memory.
+  bool shared_memory = true;
+  std::chrono::milliseconds worker_grace = std::chrono::seconds(1);
+  bool go_on_without_lost_workers = false;
+  // Tables that workers describe (PsClient::CreateTables) begin with what the
+  // newest save in this folder holds of them. Empty: they begin new.
+  std::string load_folder;
+};
+
+struct PsServerCounters {
+  uint64_t num_pulled_keys = 0;
+  uint64_t num_pushed_keys = 0;
+  uint64_t num_repeated = 0;  // pushes that had been applied before
+};
+
+// A thread for each connection; what it asks for is done on that thread, with
+// the locks of the shards. A request that is wrong gets an error as its reply
+// and harms nobody else.
+//
+// A push is applied once: a worker numbers what it sends on a lane, and what
+// comes again after a connection was lost is acknowledged and left out.
+class PsServer final {
+ public:
+  explicit PsServer(const PsServerOptions& options);
+  PsServer(const PsServer&) = delete;
+  PsServer& operator=(const PsServer&) = delete;
+  // Answers what is being worked on, within a second, then ends all
+  // connections and joins the threads.
+  ~PsServer();
+
+  // InvalidArgument for an id that is taken.
+  Status AddSparse(TableId id, std::unique_ptr<table::SparseTable> table);
+  Status AddDense(TableId id, std::unique_ptr<table::DenseTable> table);
+  // Makes the table, and loads it from load_folder. Ok when it was made from
+  // the same spec before; FailedPrecondition when the id has another one.
+  Status Create(const TableSpec& spec);
+
+  // Takes the address and serves who comes there; "ip:0" is any free port.
+  Status Listen(const channel::Address& address);
+  const channel::Address& address() const { return address_; }
+
+  // A connection inside this process. The identity is said by kHello, as on
+  // any other.
+  std::unique_ptr<channel::Channel> ConnectInProcess(const std::string& name);
+
+  // See Roster::WaitUntilStopped: all workers said good-bye, or some are lost.
+  Status WaitUntilStopped(Deadline deadline);
+  // Who has not stopped, and why.
+  std::string MissingWorkers() const { return roster_.Missing(); }
+
+  // Ends everything: waiters get `why`, connections end.
+  void Abort(const Status& why);
+
+  PsServerCounters counters() const;
+  // Null when there is none.
+  table::SparseTable* sparse(TableId id);
+  table::DenseTable* dense(TableId id);
+
+ private:
+  struct Table {
+    std::unique_ptr<table::SparseTable> sparse;
+    std::unique_ptr<table::DenseTable> dense;
+    std::string spec;  // what it was made from, if workers described it
+  };
+
+  // A worker's numbered requests. Outlives a connection, so that a push that
+  // comes again is known.
+  struct Lane {
+    base::Mutex mutex;  // held while a push is applied
+    uint64_t incarnation GUARDED_BY(mutex) = 0;
+    uint64_t last_sequence GUARDED_BY(mutex) = 0;
+    Status last_outcome GUARDED_BY(mutex);
+    // Of a dense gradient that comes in parts.
+    std::vector<float> gathered GUARDED_BY(mutex);
+  };
+
+  // One connection, as its thread sees it.
+  struct Session {
+    channel::Channel* channel = nullptr;
+    int worker = -1;  // -1 before kHello
+    std::shared_ptr<Lane> lane;
+    std::vector<std::byte> request;
+    std::vector<float> rows;
+    std::string text;
+  };
+  // A request and where its parts are.
+  struct Request {
+    RequestHead head;
+    std::span<const std::byte> body;
+  };
+
+  struct Connection {
+    std::unique_ptr<channel::Channel> channel;
+    std::thread thread;
+    std::atomic<bool> ended = false;
+  };
+
+  Status ListenAt(const channel::Address& address,
+                  const channel::MeetOptions& options);
+  void AcceptLoop(channel::Listener& listener);
+  void Adopt(std::unique_ptr<channel::Channel> channel);
+  void Serve(channel::Channel& channel);
+  // Waits until no request is being worked on.
+  void WaitUntilIdle(Deadline deadline);
+  Status ServeOne(Session& session);
+  Status Reply(Session& session, uint64_t sequence, const Status& outcome,
+               std::span<const std::byte> payload);
+
+  // What to send back, or why not. The payload lies in the session.
+  Result<std::span<const std::byte>> Handle(Session& session,
+                                            const Request& request);
+  Status HandleHello(Session& session, const Request& request);
+  Result<std::span<const std::byte>> HandlePull(Session& session,
+                                                const Request& request);
+  Status HandleUpdate(Session& session, const Request& request);
+  Status UpdateSparse(Session& session, const Request& request,
+                      table::SparseTable& table);
+  Status UpdateDense(const Request& request, Lane& lane,
+                     table::DenseTable& table) REQUIRES(lane.mutex);
+  Result<std::span<const std::byte>> HandleTakeChanges(Session& session,
+                                                       const Request& request);
+  Status HandleBarrier(const Session& session, const Request& request);
+  Status FinishStep(int num_workers);
+  Status HandleSave(const Request& request);
+  Status HandleLoad(const Request& request);
+  Result<std::span<const std::byte>> HandleShrink(Session& session,
+                                                  const Request& request);
+  Result<std::span<const std::byte>> HandleStats(Session& session,
+                                                 const Request& request);
+  ServerInfo Describe() const;
+  Result<Table*> Find(TableId id);
+  Status AddTable(TableId id, Table table);
+  // Tables are never removed.
+  std::vector<Table*> AllTables();
+
+  const PsServerOptions options_;
+  Roster roster_;
+  channel::Address address_;
+  std::string local_name_;
+
+  std::vector<std::unique_ptr<channel::Listener>> listeners_;
+  std::vector<std::thread> acceptors_;
+
+  base::Mutex creating_;  // held while a table is made and loaded
+  // No request is larger: a part, or one row where rows are larger than that.
+  std::atomic<uint64_t> max_request_ = 0;
+
+  mutable base::Mutex mutex_;
+  std::map<TableId, Table> tables_ GUARDED_BY(mutex_);
+  bool aborted_ GUARDED_BY(mutex_) = false;
+  std::list<Connection> connections_ GUARDED_BY(mutex_);
+  std::map<std::pair<int, uint32_t>, std::shared_ptr<Lane>> lanes_
+      GUARDED_BY(mutex_);
+
+  // Requests whose reply is not sent yet. Who counts down while the server is
+  // ending notifies idle_.
+  std::atomic<int> num_busy_ = 0;
+  std::atomic<bool> ending_ = false;
+  base::CondVar idle_;
+
+  std::atomic<uint64_t> num_pulled_keys_ = 0;
+  std::atomic<uint64_t> num_pushed_keys_ = 0;
+  std::atomic<uint64_t> num_repeated_ = 0;
+};
+
+}  // namespace fleet::ps
+
+#endif  // FLEET_PS_SERVER_H_

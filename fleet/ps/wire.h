@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What workers and servers say to each other, as docs/wire.md describes it. A
+// connection carries requests one way and their replies, in the same order, the
+// other.
+
+#ifndef FLEET_PS_WIRE_H_
+#define FLEET_PS_WIRE_H_
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fleet/base/status.h"
+
+namespace fleet::ps {
+
+static_assert(std::endian::native == std::endian::little,
+              "heads go over the wire as they lie in memory");
+
+// The same on all servers and workers of a job.
+enum class TableId : uint32_t {};
+
+enum class Op : uint32_t {
+  kHello = 1,
+  kDescribe = 2,
+  kPull = 3,
+  kPush = 4,        // apply the rule on arrival
+  kAccumulate = 5,  // sum until the step ends
+  kAdd = 6,         // add; others are told (geo)
+  kAssign = 7,
+  kTakeChanges = 8,
+  kEndStep = 9,
+  kFinishStep = 10,  // all workers: apply what was accumulated
+  kBarrier = 11,
+  kSave = 12,
+  kLoad = 13,
+  kShrink = 14,
+  kStats = 15,
+  kBye = 16,
+  kCreate = 17,
+};
+
+// Keys or values follow in the same message.
+struct RequestHead {
+  Op op{};
+  TableId table{};
+  uint64_t sequence = 0;  // of this worker on this lane, from 1
+  uint64_t count = 0;     // keys, or values of a dense table
+  uint64_t offset = 0;    // of the first value of a dense table
+  uint32_t flags = 0;
+  uint32_t timeout_ms = 0;  // for calls in which the server waits
+};
+static_assert(sizeof(RequestHead) == 40);
+
+inline constexpr uint32_t kFlagNotTraining = 1;  // kPull
+inline constexpr uint32_t kFlagCounts = 2;       // kPull: u32 each behind keys
+inline constexpr uint32_t kFlagLast = 4;         // dense: the gradient is whole
+inline constexpr uint32_t kFlagIfNew = 16;  // kAssign: unless it has values
+inline constexpr uint32_t kFlagShows = 8;   // kPush: f32 show, f32 click
+
+struct ReplyHead {
+  uint64_t sequence = 0;
+  uint32_t code = 0;   // of fleet::StatusCode; if not 0, a text follows
+  uint32_t apart = 0;  // 1: what follows is a message of its own
+  uint64_t count = 0;  // bytes that follow
+};
+static_assert(sizeof(ReplyHead) == 24);
+
+// What is larger comes apart, so that it can be received where it belongs.
+inline constexpr size_t kMaxInline = 4096;
+
+// Parts of a large request: large enough that a head costs nothing, small
+// enough that they stay in the second-level cache on both sides.
+inline constexpr size_t kChunkByteSize = 128 << 10;
+inline constexpr size_t kMaxChunkKeys = 4096;
+
+// How many keys of rows with `dim` values go into a part.
+inline size_t KeysOfChunk(size_t dim) {
+  const size_t keys = kChunkByteSize / (dim * sizeof(float));
+  return keys < 1 ? 1 : keys > kMaxChunkKeys ? kMaxChunkKeys : keys;
+}
+inline constexpr size_t kChunkValues = kChunkByteSize / sizeof(float);
+
+// A table as kDescribe tells it.
+struct TableInfo {
+  TableId id{};
+  std::string name;
+  bool dense = false;
+  uint64_t dim = 0;    // sparse: values of a row
+  uint64_t size = 0;   // dense: of the whole parameter
+  uint64_t begin = 0;  // dense: what this server has of it
+  uint64_t end = 0;
+  bool initialized = true;  // dense: somebody has assigned or loaded values
+};
+
+struct ServerInfo {
+  uint32_t server = 0;
+  uint32_t num_servers = 0;
+  uint32_t num_workers = 0;
+  std::string local_name;  // for shared memory; empty: none
+  std::vector<TableInfo> tables;
+};
+
+std::string Encode(const ServerInfo& info);
+Result<ServerInfo> DecodeServerInfo(std::string_view bytes);
+
+}  // namespace fleet::ps
+
+#endif  // FLEET_PS_WIRE_H_
