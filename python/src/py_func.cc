@@ -51,8 +51,10 @@ Status Raised(nb::python_error& error, const std::string& made_at) {
 
 class PythonStep final : public exec::ExtensionStep {
  public:
-  PythonStep(Shared function, std::string made_at)
-      : function_(std::move(function)), made_at_(std::move(made_at)) {}
+  PythonStep(Shared function, std::string made_at, at::Device device)
+      : function_(std::move(function)),
+        made_at_(std::move(made_at)),
+        device_(device) {}
 
   Status Run(std::span<const at::Tensor> inputs,
              std::span<at::Tensor> outputs) override {
@@ -79,22 +81,24 @@ class PythonStep final : public exec::ExtensionStep {
 
  private:
   // Into the memory that the variable has, where it fits.
-  static void Put(const at::Tensor& value, at::Tensor& output) {
+  void Put(const at::Tensor& value, at::Tensor& output) const {
     if (output.defined() && output.sizes() == value.sizes() &&
         output.scalar_type() == value.scalar_type()) {
       output.copy_(value);
     } else {
-      output = value.detach().clone();
+      output = value.detach().to(device_, value.scalar_type(), false, true);
     }
   }
 
   const Shared function_;
   const std::string made_at_;
+  const at::Device device_;
 };
 
 class PythonExtension final : public exec::Extension {
  public:
-  explicit PythonExtension(Shared maker) : maker_(std::move(maker)) {}
+  PythonExtension(Shared maker, at::Device device)
+      : maker_(std::move(maker)), device_(device) {}
 
   Result<std::unique_ptr<exec::ExtensionStep>> Prepare(
       const program::Operation& op) override {
@@ -108,7 +112,7 @@ class PythonExtension final : public exec::Extension {
       nb::object function =
           (*maker_)(attrs, Names(op.inputs), Names(op.outputs));
       return std::make_unique<PythonStep>(Share(std::move(function)),
-                                          op.made_at);
+                                          op.made_at, device_);
     } catch (nb::python_error& error) {
       return Raised(error, op.made_at);
     }
@@ -126,13 +130,15 @@ class PythonExtension final : public exec::Extension {
   }
 
   const Shared maker_;
+  const at::Device device_;
 };
 
 }  // namespace
 
-void AddPythonOps(exec::Executor& executor) {
+void AddPythonOps(exec::Executor& executor, at::Device device) {
   for (const auto& [type, maker] : Makers()) {
-    executor.AddExtension(type, std::make_shared<PythonExtension>(maker));
+    executor.AddExtension(type,
+                          std::make_shared<PythonExtension>(maker, device));
   }
 }
 

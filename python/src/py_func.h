@@ -11,8 +11,9 @@
 
 namespace fleet::python {
 
-// Gives `executor` the types of operations that add_python_op() was told of.
-void AddPythonOps(exec::Executor& executor);
+// Gives `executor`, which runs on `device`, the types of operations that
+// add_python_op() was told of.
+void AddPythonOps(exec::Executor& executor, at::Device device);
 
 // add_python_op(type, prepare): from now on new executors run operations of
 // `type` by Python. prepare(attrs, inputs, outputs) gets attributes and names
