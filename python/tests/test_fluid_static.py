@@ -441,6 +441,33 @@ def test_optimizers_do_in_programs_what_they_do_in_eager_mode(name):
     assert (got != first).any()
 
 
+def test_decayed_adagrad_in_both_modes():
+    kind = fluid.optimizer.DecayedAdagradOptimizer
+    assert fluid.optimizer.DecayedAdagrad is kind
+    x, first = drawn(5, 4), drawn(4, 2, seed=1)
+    attr = fluid.ParamAttr("w", fluid.initializer.NumpyArrayInitializer(first))
+    out = layers.fc(layers.data("x", [4]), 2, param_attr=attr, bias_attr=False)
+    kind(0.1, decay=0.9, regularization=0.2).minimize(layers.mean(layers.square(out)))
+    start()
+    weight, moment = first.astype("float64"), 0.0
+    paddle.disable_static()
+    eager = paddle.create_parameter([4, 2], "float32")
+    eager.set_value(first)
+    rule = kind(0.1, 0.9, parameter_list=[eager], regularization=0.2)
+    for _ in range(3):
+        paddle.enable_static()
+        run([out], {"x": x})
+        paddle.disable_static()
+        paddle.mean(paddle.square(paddle.matmul(paddle.to_tensor(x), eager))).backward()
+        rule.minimize(eager)
+        rule.clear_gradients()
+        gradient = x.T @ (x @ weight) * 2 / 10 + 0.2 * weight
+        moment = 0.9 * moment + 0.1 * gradient**2
+        weight = weight - 0.1 * gradient / (np.sqrt(moment) + 1e-6)
+        np.testing.assert_allclose(value_of("w"), weight, 1e-4)
+        np.testing.assert_allclose(eager.numpy(), weight, 1e-4)
+
+
 def test_gradients_are_merged_over_runs():
     x = drawn(8, 4)
     data = layers.data("x", [4])

@@ -98,11 +98,19 @@ def test_py_func_says_what_is_wrong():
         static.py_func(np.tanh, X, out_like(x))
     with pytest.raises(ValueError, match="neither in x nor in out"):
         static.py_func(np.tanh, x, out_like(x), np.tanh, ["other"])
-    wrong = static.py_func(lambda v: v[0:1], x, out_like(x, "wrong"))
-    wrong._set_type([3, 4], x.dtype)
-    few = static.py_func(lambda v: None, x, out_like(x, "few"))
-    with pytest.raises(ValueError, match="returned 0 values"):
-        run([few], {"x": X})
+    block = static.default_main_program().global_block()
+    with pytest.raises(ValueError, match="out_types is cut off"):
+        attrs = {"forward_callable_id": 0, "out_types": [5, 2, 3]}
+        block.append_op("py_func", {"X": x}, {"Out": out_like(x)}, attrs)
+    fixed = block.create_var(name="fixed", shape=[3, 4], dtype="float32")
+    wrong = static.py_func(lambda v: v[0:1], x, fixed)
+    with pytest.raises(ValueError, match=r"fixed has shape \[3, 4\], but .* \[1, 4\]"):
+        run([wrong], {"x": X})
+    with static.program_guard(static.Program()):
+        y = feed_of("y", X)
+        few = static.py_func(lambda v: None, y, out_like(y, "few"))
+        with pytest.raises(ValueError, match="returned 0 values"):
+            run([few], {"y": X})
 
 
 def test_print_prints_values_and_gradients(capfd):

@@ -6,7 +6,11 @@
 
 from .. import optimizer as _optimizer
 from .._later import explain
-from .optimizer_wrappers import GradientMergeOptimizer, RecomputeOptimizer
+from .optimizer_wrappers import (
+    DecayedAdagradOptimizer,
+    GradientMergeOptimizer,
+    RecomputeOptimizer,
+)
 
 _OLD_NAMES = {
     "parameter_list": "parameters",
@@ -97,6 +101,7 @@ RMSPropOptimizer = RMSProp
 FtrlOptimizer = Ftrl
 LambOptimizer = Lamb
 LarsMomentumOptimizer = LarsMomentum
+DecayedAdagrad = DecayedAdagradOptimizer
 
 __all__ = [
     "Adadelta",
@@ -107,6 +112,8 @@ __all__ = [
     "AdamOptimizer",
     "Adamax",
     "AdamaxOptimizer",
+    "DecayedAdagrad",
+    "DecayedAdagradOptimizer",
     "Ftrl",
     "FtrlOptimizer",
     "GradientMergeOptimizer",
@@ -128,5 +135,5 @@ __getattr__ = explain(
     averaging_of_parameters="ExponentialMovingAverage LookaheadOptimizer ModelAverage",
     sparse_communication="DGCMomentumOptimizer",
     pipelines="PipelineOptimizer",
-    rare_update_rules="DecayedAdagrad DecayedAdagradOptimizer Dpsgd DpsgdOptimizer",
+    differential_privacy="Dpsgd DpsgdOptimizer",
 )

@@ -4,12 +4,15 @@
 import paddle
 
 from .. import _ops
-from ..optimizer.program_update import persistable
+from .._core import Variable
+from ..optimizer import SGD
+from ..optimizer.program_update import _decayed, persistable
+from ..regularizer import L2Decay, WeightDecayRegularizer
 from ..static.control_flow import append_conditional, new_body
 from ..static.program import OpRole, program_guard, role_guard
 from ..utils import unique_name
 
-__all__ = ["GradientMergeOptimizer", "RecomputeOptimizer"]
+__all__ = ["DecayedAdagradOptimizer", "GradientMergeOptimizer", "RecomputeOptimizer"]
 
 
 class _Wrapper:
@@ -115,3 +118,83 @@ class GradientMergeOptimizer(_Wrapper):
                     )
             append_conditional(due, inside)
         return made
+
+
+class DecayedAdagradOptimizer(_Wrapper):
+    """The step of SGD by the gradient over the root of a mean of its squares, in which
+    each step counts `decay` times what the next one does:
+
+        m = decay m + (1 - decay) g^2;  p -= learning_rate g / (sqrt(m) + epsilon)
+    """
+
+    def __init__(
+        self,
+        learning_rate,
+        decay=0.95,
+        epsilon=1.0e-6,
+        parameter_list=None,
+        regularization=None,
+        grad_clip=None,
+        name=None,
+    ):
+        super().__init__(SGD(learning_rate, parameter_list, name=name))
+        if regularization is not None and not isinstance(
+            regularization, WeightDecayRegularizer
+        ):
+            regularization = L2Decay(float(regularization))
+        self._decay = float(decay)
+        self._epsilon = float(epsilon)
+        self._regularization = regularization
+        self._clip = grad_clip
+        self._moments = {}  # in eager mode, by name
+
+    def minimize(
+        self, loss, startup_program=None, parameter_list=None, no_grad_set=None
+    ):
+        arguments = (startup_program, parameter_list, no_grad_set)
+        pairs = self.backward(loss, *arguments)
+        if not pairs and not isinstance(loss, Variable):
+            loss.backward()
+            pairs = self.backward(loss, *arguments)
+        return self.apply_gradients(pairs, startup_program), pairs
+
+    def apply_gradients(self, params_grads, startup_program=None):
+        pairs = [(p, g) for p, g in params_grads if g is not None]
+        if not pairs:
+            return []
+        if isinstance(pairs[0][1], Variable):
+            program = pairs[0][0].block.program
+            with program_guard(program, startup_program), role_guard(OpRole.Optimize):
+                pairs = self._scaled(pairs, self._program_moment)
+        else:
+            with paddle.no_grad():
+                pairs = self._scaled(pairs, self._eager_moment)
+        return self.inner_optimizer.apply_gradients(pairs, startup_program)
+
+    def _scaled(self, pairs, moment_of):
+        if self._clip is not None:
+            pairs = self._clip(pairs)
+        scaled = []
+        for parameter, gradient in pairs:
+            decay = parameter.regularizer or self._regularization
+            gradient = _decayed(parameter, gradient, decay)
+            square = _ops.scale(_ops.square(gradient), 1.0 - self._decay)
+            moment = moment_of(parameter, square)
+            root = _ops.scale(_ops.sqrt(moment), 1.0, self._epsilon)
+            scaled.append((parameter, _ops.elementwise_div(gradient, root)))
+        return scaled
+
+    def _program_moment(self, parameter, square):
+        name = unique_name.generate(f"{parameter.name}_moment")
+        kept = persistable(name, parameter.shape, 0.0, parameter.dtype)
+        moved = _ops.elementwise_add(_ops.scale(kept, self._decay), square)
+        block = parameter.block.program.current_block()
+        block.append_op("assign", {"X": moved}, {"Out": kept})
+        return moved
+
+    def _eager_moment(self, parameter, square):
+        before = self._moments.get(parameter.name)
+        if before is not None:
+            square = _ops.elementwise_add(_ops.scale(before, self._decay), square)
+        self._moments[parameter.name] = square
+        return square

@@ -181,8 +181,8 @@ class DataLoader:
     def from_dataset(dataset, places, drop_last=True):
         """A loader over an InMemoryDataset or QueueDataset."""
         raise NotImplementedError(
-            "DataLoader.from_dataset: reads the file datasets of static graph "
-            "mode, which is not there yet; in eager mode use DataLoader(dataset)"
+            "DataLoader.from_dataset: reads the file datasets of the parameter "
+            "server, which is not there yet; use DataLoader(dataset)"
         )
 
     def _options(self):
