@@ -34,11 +34,13 @@ def main():
     import import_time
     import launch_time
     import python_collectives
+    import static_collective
     import tcp_collectives
 
     missed = 0
     modules = (eager_steps, import_time, dataloader, collectives)
     modules += (tcp_collectives, python_collectives, data_parallel, launch_time)
+    modules += (static_collective,)
     for module in modules:
         for row in module.run():
             print(row, flush=True)
