@@ -11,7 +11,7 @@ BATCH = 24  # of all workers together; 2, 3 and 4 workers have equal shares
 
 def batch(kind, number):
     rng = np.random.default_rng(1000 + number)
-    if kind == "words":
+    if kind in ("words", "rows"):
         ids = rng.integers(0, 50, (BATCH, 5))
         return {"x": ids, "y": (ids.sum(1, keepdims=True) % 2).astype("int64")}
     shape = (BATCH, 1, 6, 6) if kind == "cnn" else (BATCH, 10)
@@ -37,18 +37,23 @@ def _cnn(x):
     return nn.Linear(4 * 9, 3)(paddle.flatten(hidden, 1))
 
 
-def _words(ids):
-    return nn.Linear(8, 3)(nn.Embedding(50, 8)(ids).sum(1))
+def _words(ids, sparse=False):
+    return nn.Linear(8, 3)(nn.Embedding(50, 8, sparse=sparse)(ids).sum(1))
+
+
+def _rows(ids):
+    """Gradients of the table are rows."""
+    return _words(ids, sparse=True)
 
 
 def build(kind, **options):
     """The loss of the model, in the default program."""
-    if kind == "words":
+    if kind in ("words", "rows"):
         x = static.data("x", [None, 5], "int64")
     else:
         x = static.data("x", [None, 1, 6, 6] if kind == "cnn" else [None, 10])
     y = static.data("y", [None, 1], "int64")
-    out = {"mlp": _mlp, "cnn": _cnn, "words": _words}[kind](x, **options)
+    out = {"mlp": _mlp, "cnn": _cnn, "words": _words, "rows": _rows}[kind](x, **options)
     return paddle.mean(nn.functional.cross_entropy(out, y))
 
 

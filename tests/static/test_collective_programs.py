@@ -28,6 +28,8 @@ def assert_close(got, expected, tolerance):
         ("words", "Adam", 3, 1e-5),
         ("mlp", "Adagrad", 3, 1e-5),
         ("words", "Adagrad", 2, 1e-5),
+        ("rows", "SGD", 2, 1e-6),
+        ("rows", "Adam", 3, 1e-5),
         ("mlp", "clipped", 2, 1e-6),
         ("mlp", "scheduled", 2, 1e-6),
     ],
