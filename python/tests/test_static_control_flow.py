@@ -197,6 +197,64 @@ def test_while_loop_swaps_what_it_carries():
     assert run([out[1]])[0].item() == 55  # Fibonacci
 
 
+def test_while_loop_fills_an_array():
+    x = static.data("x", [2])
+    i = paddle.full([1], 0, "int64")
+    array = layers.create_array("float32")
+    out = static.nn.while_loop(
+        lambda i, a: i < 3,
+        lambda i, a: [i + 1, layers.array_write(x + paddle.cast(i, "float32"), i, a)],
+        [i, array],
+    )
+    assert out[1] is array
+    last = layers.array_read(array, paddle.full([1], 2, "int64"))
+    got = run([layers.array_length(array), last], {"x": np.array([1, 5], "float32")})
+    assert got[0].item() == 3
+    np.testing.assert_array_equal(got[1], [3, 7])
+    with pytest.raises(ValueError, match="itself"):
+        static.nn.while_loop(
+            lambda i, a: i < 3,
+            lambda i, a: [i + 1, layers.create_array("float32")],
+            [i, array],
+        )
+
+
+def test_branches_in_loops_and_loops_in_branches_are_differentiated():
+    import torch
+
+    x = feed_of("x", X)
+    weight = static.create_parameter([4, 4], "float32", name="w")
+
+    def grow(h):
+        return paddle.tanh(paddle.matmul(h, weight))
+
+    def body(i, h):
+        is_first = paddle.equal(i, paddle.full([1], 0, "int64"))
+        return [i + 1, static.nn.cond(is_first, lambda: grow(h), lambda: h * 0.5)]
+
+    def loop(body, count, h):
+        start = paddle.full([1], 0, "int64")
+        return static.nn.while_loop(lambda i, h: i < count, body, [start, h])[1]
+
+    mixed = loop(body, 3, x)
+    out = static.nn.cond(
+        paddle.sum(x) > 0.0,
+        lambda: loop(lambda i, h: [i + 1, grow(h)], 2, mixed),
+        lambda: mixed,
+    )
+    ((_, gradient),) = static.append_backward(paddle.mean(out))
+    start()
+    for value in (np.abs(X), -np.abs(X)):
+        got, dw = run([out, gradient], {"x": value})
+        peer = torch.tensor(value_of("w"), requires_grad=True)
+        h = torch.tanh(torch.tensor(value) @ peer) * 0.25
+        for _ in range(2 if value.sum() > 0 else 0):
+            h = torch.tanh(h @ peer)
+        h.mean().backward()
+        np.testing.assert_allclose(got, h.detach().numpy(), 1e-5, 1e-6)
+        np.testing.assert_allclose(dw, peer.grad.numpy(), 1e-4, 1e-6)
+
+
 def test_while_loop_is_differentiated():
     x = feed_of("x", X)
     weight = static.create_parameter([4, 4], "float32", name="w")

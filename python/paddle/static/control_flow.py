@@ -15,6 +15,7 @@ from .program import default_main_program
 __all__ = ["case", "cond", "switch_case", "while_loop"]
 
 
+_ARRAY = 13  # the kind of a variable that is an array of tensors
 _FLOATING = (DType.float16, DType.bfloat16, DType.float32, DType.float64)
 
 
@@ -309,6 +310,9 @@ def while_loop(cond, body, loop_vars, is_test=False, name=None):
     carried = []
     for leaf in _flatten(loop_vars):
         value = _as_variable(leaf, "while_loop")
+        if value._kind == _ARRAY:
+            carried.append(value)
+            continue
         copy = _ops.assign(value)
         # A loop that begins with a constant may still carry what is differentiated.
         copy.stop_gradient = copy.dtype not in _FLOATING
@@ -329,17 +333,20 @@ def while_loop(cond, body, loop_vars, is_test=False, name=None):
             )
         values = [_as_variable(leaf, "while_loop") for leaf in leaves]
         for variable, value in zip(carried, values):
+            if variable._kind == _ARRAY and value is not variable:
+                raise ValueError(
+                    f"while_loop: body must return the array {variable.name} itself"
+                )
             if value.dtype is not variable.dtype:
                 raise TypeError(
                     f"while_loop: body changes {variable.name} from "
                     f"{variable.dtype.name} to {value.dtype.name}"
                 )
         # One may be another's old value: all are read before any is written.
+        changed = [(n, v) for n, v in zip(carried, values) if v is not n]
         own = {variable.name for variable in carried}
-        values = [
-            _ops.assign(value) if value.name in own else value for value in values
-        ]
-        for variable, value in zip(carried, values):
+        changed = [(n, _ops.assign(v) if v.name in own else v) for n, v in changed]
+        for variable, value in changed:
             write(value, variable)
         write(cond(*variables), go_on)
     append_body("while", block, {"Condition": go_on}, {"is_test": is_test})
