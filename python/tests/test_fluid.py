@@ -500,6 +500,9 @@ def test_making_and_searching():
     np.testing.assert_array_equal(indices.numpy(), np.argsort(-x, 1))
     hot = fluid.one_hot(tensor([1, 0], "int64"), 3)
     assert hot.numpy().tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert fluid.one_hot(tensor([[1], [0]], "int64"), 3).shape == [2, 1, 3]
+    hot = layers.one_hot(tensor([[1], [0]], "int64"), 3)
+    assert hot.numpy().tolist() == [[0, 1, 0], [1, 0, 0]]
     total = layers.sums([tensor([1.0]), tensor([2.0])])
     assert total.numpy().tolist() == [3.0]
 

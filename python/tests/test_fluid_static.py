@@ -137,6 +137,45 @@ def test_words_of_different_numbers_train_as_in_torch():
 
 
 @pytest.mark.parametrize(
+    "rule",
+    [
+        lambda: fluid.optimizer.SGD(0.5),
+        lambda: fluid.optimizer.Adagrad(0.5),
+        lambda: fluid.optimizer.Adam(0.1),
+        lambda: fluid.optimizer.Momentum(0.1, 0.9),
+    ],
+)
+def test_tables_train_the_same_with_sparse_gradients(rule):
+    rng = np.random.default_rng(0)
+    first = drawn(30, 4, seed=2)
+    feeds = []
+    for _ in range(4):
+        ids = rng.integers(30, size=(6, 1))
+        words = fluid.create_lod_tensor(ids, [[1, 2, 3]], fluid.CPUPlace())
+        feeds.append({"words": words, "dense": drawn(3, 5, seed=len(feeds))})
+    tables = []
+    for is_sparse in (False, True):
+        with (
+            fluid.program_guard(fluid.Program(), fluid.Program()),
+            fluid.scope_guard(fluid.Scope()),
+        ):
+            words = layers.data("words", [1], dtype="int64", lod_level=1)
+            dense = layers.data("dense", [5])
+            attr = fluid.ParamAttr("t", fluid.initializer.NumpyArrayInitializer(first))
+            rows = layers.embedding(words, [30, 4], is_sparse, param_attr=attr)
+            pooled = layers.sequence_pool(rows, "sum")
+            joined = layers.concat([pooled, dense], axis=1)
+            loss = layers.mean(layers.square(joined))
+            rule().minimize(loss)
+            start()
+            for feed in feeds:
+                run([loss], feed)
+            tables.append(value_of("t"))
+    assert (tables[0] != first).any()
+    np.testing.assert_allclose(tables[0], tables[1], 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize(
     "kind, of",
     [
         ("sum", lambda part: part.sum(0)),

@@ -6,7 +6,7 @@ __all__ = ["embedding", "one_hot"]
 
 
 def one_hot(input, depth, allow_out_of_range=False):
-    """One number for each class: of [N, 1] as of [N], the shape [..., depth]."""
+    """One number for each class in a further dimension: [N, depth] for [N]."""
     if allow_out_of_range:
         raise ValueError("one_hot: allow_out_of_range is not supported")
     return _F.one_hot(input, depth)

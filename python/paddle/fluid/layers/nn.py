@@ -11,7 +11,7 @@ from ... import (
 )
 from ...nn import functional as _F
 from ...nn.functional import label_smooth, log_softmax
-from ..input import one_hot
+from ..input import one_hot as _one_hot
 from .activate import activate
 
 __all__ = [
@@ -84,6 +84,14 @@ reduce_min = _reduction(paddle.min)
 reduce_prod = _reduction(paddle.prod)
 reduce_all = _reduction(paddle.all)
 reduce_any = _reduction(paddle.any)
+
+
+def one_hot(input, depth, allow_out_of_range=False):
+    """One number for each class in place of the last dimension, which is 1."""
+    made = _one_hot(input, depth, allow_out_of_range)
+    if len(input.shape) > 1 and input.shape[-1] == 1:
+        made = paddle.squeeze(made, [-2])
+    return made
 
 
 def mean(x, name=None):
