@@ -350,6 +350,8 @@ void BindVariable(nb::module_& m) {
                    [](const Variable& v) { return v.get().type.dtype; })
       .def_prop_ro("lod_level",
                    [](const Variable& v) { return v.get().lod_level; })
+      // The variable that says where its sequences begin; "" if it has none.
+      .def_prop_ro("_lod", [](const Variable& v) { return v.get().lod; })
       .def_prop_ro(
           "_kind",
           [](const Variable& v) { return static_cast<int>(v.get().kind); })
