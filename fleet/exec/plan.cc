@@ -283,9 +283,9 @@ Result<std::vector<at::Tensor>> Plan::Run(std::span<const at::Tensor> feeds,
       fetched.push_back(std::move(copy));
     }
   }
-  for (auto [value, address] : moved_) {
-    tensors_[value].reset();
-    SetAddress(value, address);
+  for (Moved& moved : moved_) {
+    tensors_[moved.value] = std::move(moved.tensor);
+    SetAddress(moved.value, moved.address);
   }
   moved_.clear();
   for (int value : feeds_) tensors_[value].reset();
@@ -381,7 +381,7 @@ Status Plan::RunGeneral(Node& node, const ops::Context& context) {
                                                : at::MemoryFormat::Contiguous);
     if (value.pinned) {
       if (made.data_ptr() == memory_[out]) continue;  // changed in place
-      moved_.emplace_back(out, memory_[out]);
+      moved_.push_back({out, tensors_[out], memory_[out]});
     } else if (SeesOther(node, made)) {
       made = made.clone();
     }

@@ -95,7 +95,12 @@ class Plan final {
   std::vector<void*> memory_;  // by value
   std::vector<at::Tensor> tensors_;
   // Values that an extension put elsewhere in this run, and where they were.
-  std::vector<std::pair<int, void*>> moved_;
+  struct Moved {
+    int value;
+    at::Tensor tensor;
+    void* address;
+  };
+  std::vector<Moved> moved_;
   at::Tensor arena_;
   int64_t arena_bytes_ = 0;
   std::vector<at::Tensor> frame_;  // by place, for general steps

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstddef>
+#include <cstdlib>
 #include <initializer_list>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -104,6 +107,33 @@ class Call {
   std::vector<dnnl_exec_arg_t> args_;
 };
 
+// Memory for a filter in oneDNN's order while one convolution runs. There is
+// one for all of them: a network's filters would need as much again as they
+// have.
+class Scratch {
+ public:
+  float* Get(size_t bytes) {
+    if (bytes > bytes_) {
+      bytes_ = (bytes + kAlign - 1) / kAlign * kAlign;
+      data_.reset(static_cast<float*>(std::aligned_alloc(kAlign, bytes_)));
+    }
+    return data_.get();
+  }
+
+ private:
+  static constexpr size_t kAlign = 64;
+  struct Free {
+    void operator()(float* data) const { std::free(data); }
+  };
+  std::unique_ptr<float, Free> data_;
+  size_t bytes_ = 0;
+};
+
+float* FilterScratch(size_t bytes) {
+  thread_local Scratch scratch;
+  return scratch.Get(bytes);
+}
+
 memory Unset(const memory::desc& desc) { return {desc, Engine(), nullptr}; }
 
 // From one order of a filter to another.
@@ -116,7 +146,7 @@ Call Reorder(const memory& from, const memory& to) {
 bool ConvIsFast() { return true; }
 
 struct PreparedConv::Impl {
-  memory filter;
+  size_t filter_bytes;
   Call reorder;
   Call conv;
   bool has_bias;
@@ -124,7 +154,7 @@ struct PreparedConv::Impl {
   static Impl* Make(const ConvShape& shape, bool has_bias, bool relu) {
     const Descs d(shape);
     const auto desc = ForwardDesc(d, has_bias, relu);
-    memory filter(desc.weights_desc(), Engine());
+    const memory filter = Unset(desc.weights_desc());
     Call reorder = Reorder(Unset(d.plain_filter), filter);
     std::initializer_list<std::pair<int, memory>> plain = {
         {DNNL_ARG_SRC, Unset(d.x)},
@@ -136,7 +166,7 @@ struct PreparedConv::Impl {
         {DNNL_ARG_WEIGHTS, filter},
         {DNNL_ARG_BIAS, Unset(d.bias)}};
     return new Impl{
-        filter, std::move(reorder),
+        desc.weights_desc().get_size(), std::move(reorder),
         Call(dnnl::convolution_forward(desc), has_bias ? biased : plain),
         has_bias};
   }
@@ -148,15 +178,19 @@ PreparedConv::~PreparedConv() = default;
 
 void PreparedConv::Run(const float* x, const float* filter, const float* bias,
                        float* y) {
+  float* reordered = FilterScratch(impl_->filter_bytes);
   impl_->reorder.Set(0, filter);
+  impl_->reorder.Set(1, reordered);
   impl_->reorder.Run();
   impl_->conv.Set(0, x);
   impl_->conv.Set(1, y);
+  impl_->conv.Set(2, reordered);
   if (impl_->has_bias) impl_->conv.Set(3, bias);
   impl_->conv.Run();
 }
 
 struct PreparedConvInputGrad::Impl {
+  size_t filter_bytes;
   Call reorder;
   Call conv;
 };
@@ -168,8 +202,9 @@ PreparedConvInputGrad::PreparedConvInputGrad(const ConvShape& shape) {
                                             d.x, d.any_filter, d.y, d.stride,
                                             d.dilation, d.before, d.after),
       Engine(), ForwardDesc(d, false, false));
-  memory filter(desc.weights_desc(), Engine());
-  impl_.reset(new Impl{Reorder(Unset(d.plain_filter), filter),
+  const memory filter = Unset(desc.weights_desc());
+  impl_.reset(new Impl{desc.weights_desc().get_size(),
+                       Reorder(Unset(d.plain_filter), filter),
                        Call(dnnl::convolution_backward_data(desc),
                             {{DNNL_ARG_DIFF_DST, Unset(d.y)},
                              {DNNL_ARG_DIFF_SRC, Unset(d.x)},
@@ -179,14 +214,18 @@ PreparedConvInputGrad::~PreparedConvInputGrad() = default;
 
 void PreparedConvInputGrad::Run(const float* dy, const float* filter,
                                 float* dx) {
+  float* reordered = FilterScratch(impl_->filter_bytes);
   impl_->reorder.Set(0, filter);
+  impl_->reorder.Set(1, reordered);
   impl_->reorder.Run();
   impl_->conv.Set(0, dy);
   impl_->conv.Set(1, dx);
+  impl_->conv.Set(2, reordered);
   impl_->conv.Run();
 }
 
 struct PreparedConvFilterGrad::Impl {
+  size_t filter_bytes;
   Call conv;
   Call reorder;
   bool has_bias;
@@ -204,7 +243,7 @@ PreparedConvFilterGrad::PreparedConvFilterGrad(const ConvShape& shape,
                                   d.dilation, d.before, d.after);
   const dnnl::convolution_backward_weights::primitive_desc desc(
       described, Engine(), ForwardDesc(d, has_bias, false));
-  memory filter(desc.diff_weights_desc(), Engine());
+  const memory filter = Unset(desc.diff_weights_desc());
   std::initializer_list<std::pair<int, memory>> plain = {
       {DNNL_ARG_SRC, Unset(d.x)},
       {DNNL_ARG_DIFF_DST, Unset(d.y)},
@@ -215,6 +254,7 @@ PreparedConvFilterGrad::PreparedConvFilterGrad(const ConvShape& shape,
       {DNNL_ARG_DIFF_WEIGHTS, filter},
       {DNNL_ARG_DIFF_BIAS, Unset(d.bias)}};
   impl_.reset(new Impl{
+      desc.diff_weights_desc().get_size(),
       Call(dnnl::convolution_backward_weights(desc), has_bias ? biased : plain),
       Reorder(filter, Unset(d.plain_filter)), has_bias});
 }
@@ -222,10 +262,13 @@ PreparedConvFilterGrad::~PreparedConvFilterGrad() = default;
 
 void PreparedConvFilterGrad::Run(const float* x, const float* dy,
                                  float* dfilter, float* dbias) {
+  float* reordered = FilterScratch(impl_->filter_bytes);
   impl_->conv.Set(0, x);
   impl_->conv.Set(1, dy);
+  impl_->conv.Set(2, reordered);
   if (impl_->has_bias) impl_->conv.Set(3, dbias);
   impl_->conv.Run();
+  impl_->reorder.Set(0, reordered);
   impl_->reorder.Set(1, dfilter);
   impl_->reorder.Run();
 }
