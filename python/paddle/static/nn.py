@@ -6,8 +6,6 @@ from ..framework.parameter import create_parameter
 from ..tensor.math import mean
 from .control_flow import case, cond, switch_case, while_loop
 from .layers import (
-    activate,
-    begin,
     bilinear_tensor_product,
     conv2d,
     conv2d_transpose,
@@ -31,9 +29,7 @@ from .norm_layers import (
 from .python_ops import py_func
 
 __all__ = [
-    "activate",
     "batch_norm",
-    "begin",
     "bilinear_tensor_product",
     "case",
     "cond",

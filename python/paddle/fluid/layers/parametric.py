@@ -5,7 +5,7 @@ from ... import _ops
 from ...framework.parameter import create_parameter as _create_parameter
 from ...static import nn as _nn
 from ...static.global_variable import create_global_var
-from ...static.layers import _table
+from ...static.layers import _table, begin
 from ...static.nn import (
     batch_norm,
     bilinear_tensor_product,
@@ -70,7 +70,7 @@ def embedding(
 ):
     """The rows of a new parameter that `input` names: ids of shape [N, 1] give [N, D],
     without the 1."""
-    layer = _nn.begin("embedding", "embedding")
+    layer = begin("embedding", "embedding")
     with layer_guard(layer):
         weight = _table(layer, size, param_attr, dtype)
         rows = size[0]
