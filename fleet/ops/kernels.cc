@@ -26,6 +26,7 @@ OpLibrary::OpLibrary() {
   AddCrossEntropyKernels(kernels_);
   AddNceKernels(kernels_);
   AddRnnKernels(kernels_);
+  AddOlderKernels(kernels_);
   AddSequenceKernels(kernels_);
   AddManipulationKernels(kernels_);
   AddIndexingKernels(kernels_);

@@ -49,6 +49,14 @@ struct Plan {
   bool channels_last;
 };
 
+// Whether ATen does not take the paddings as they are.
+bool MustPadBefore(const std::vector<program::Window>& windows) {
+  return std::any_of(windows.begin(), windows.end(),
+                     [](const program::Window& w) {
+                       return w.begin != w.end || 2 * w.begin > w.kernel;
+                     });
+}
+
 Plan MakePlan(const Tensor& input, at::IntArrayRef ksize,
               at::IntArrayRef strides, at::IntArrayRef paddings, bool ceil_mode,
               const std::string& algorithm, const std::string& data_format) {
@@ -64,7 +72,7 @@ Plan MakePlan(const Tensor& input, at::IntArrayRef ksize,
   // ATen asks whether a window begins inside of what it is given. Where the
   // padding is done before, that would count the padding too: it is made just
   // as long as the windows that count.
-  if (ceil_mode && !Lists(windows).before.empty()) {
+  if (ceil_mode && MustPadBefore(windows)) {
     for (size_t i = 0; i < windows.size(); ++i) {
       program::Window& w = windows[i];
       const int64_t size = plan.x.size(static_cast<int64_t>(i) + 2);

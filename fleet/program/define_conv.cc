@@ -46,7 +46,7 @@ Dims WriteGrid(const Grid& grid, const std::string& data_format) {
 Status CheckBias(const OpTypes& t, int64_t channels) {
   if (!t.has("Bias")) return OkStatus();
   int64_t n = NumElements(t.in("Bias").dims);
-  if (n == channels) return OkStatus();
+  if (!KnownToDiffer(n, channels)) return OkStatus();
   return InvalidArgument("bias has ", n, " elements for ", channels,
                          " output channels");
 }
@@ -70,7 +70,7 @@ Status CheckFilter(const Dims& filter, size_t rank, int64_t groups) {
     return InvalidArgument("the weight must have ", rank + 2,
                            " dimensions, but has shape ", ToString(filter));
   }
-  if (groups < 1 || filter[0] % groups != 0) {
+  if (groups < 1 || (filter[0] >= 0 && filter[0] % groups != 0)) {
     return InvalidArgument("groups is ", groups, " but must divide the ",
                            filter[0], " filters of the weight");
   }
@@ -85,7 +85,7 @@ ShapeRule ConvShape(size_t rank) {
     int64_t groups = t.attr<int64_t>("groups");
     ASSIGN_OR_RETURN(Grid grid, ReadGrid(t.in("Input").dims, rank, format));
     RETURN_IF_ERROR(CheckFilter(filter, rank, groups));
-    if (grid.channels >= 0 && grid.channels != filter[1] * groups) {
+    if (filter[1] >= 0 && KnownToDiffer(grid.channels, filter[1] * groups)) {
       return InvalidArgument("the input has ", grid.channels,
                              " channels but the weight ", ToString(filter),
                              " with groups ", groups, " takes ",
@@ -111,15 +111,16 @@ ShapeRule ConvTransposeShape(size_t rank) {
     int64_t groups = t.attr<int64_t>("groups");
     ASSIGN_OR_RETURN(Grid grid, ReadGrid(t.in("Input").dims, rank, format));
     RETURN_IF_ERROR(CheckFilter(filter, rank, groups));
-    if (grid.channels >= 0 && grid.channels != filter[0]) {
+    if (KnownToDiffer(grid.channels, filter[0])) {
       return InvalidArgument("the input has ", grid.channels,
                              " channels but the weight ", ToString(filter),
                              " takes ", filter[0]);
     }
-    RETURN_IF_ERROR(CheckBias(t, filter[1] * groups));
+    const int64_t channels = filter[1] < 0 ? -1 : filter[1] * groups;
+    RETURN_IF_ERROR(CheckBias(t, channels));
     ASSIGN_OR_RETURN(auto windows, ConvWindows(t, filter, grid.spatial));
     const auto& more = t.attr<Ints>("output_padding");
-    grid.channels = filter[1] * groups;
+    grid.channels = channels;
     for (size_t i = 0; i < rank; ++i) {
       if (grid.spatial[i] < 0) continue;
       const Window& w = windows[i];
@@ -387,8 +388,9 @@ Types AffineGridShape(const OpTypes& t) {
   const Dims& theta = t.in("Theta").dims;
   const auto& size = t.attr<Ints>("output_shape");
   auto rank = static_cast<int64_t>(size.size()) - 2;
-  if ((rank != 2 && rank != 3) || theta.size() != 3 || theta[0] != size[0] ||
-      theta[1] != rank || theta[2] != rank + 1) {
+  if ((rank != 2 && rank != 3) || theta.size() != 3 ||
+      KnownToDiffer(theta[0], size[0]) || KnownToDiffer(theta[1], rank) ||
+      KnownToDiffer(theta[2], rank + 1)) {
     return InvalidArgument("theta ", ToString(theta),
                            " does not fit out_shape ", ToString(size));
   }

@@ -88,7 +88,7 @@ Result<Dims> CrossEntropyDims(const OpTypes& t, const TensorType& x) {
 Status CheckWeight(const OpTypes& t, int64_t num_classes) {
   if (!t.has("Weight")) return OkStatus();
   const TensorType& weight = t.in("Weight");
-  if (NumElements(weight.dims) == num_classes) return OkStatus();
+  if (!Differ(NumElements(weight.dims), num_classes)) return OkStatus();
   return InvalidArgument("weight ", ToString(weight.dims),
                          " must have one number for each of the ", num_classes,
                          " classes");

@@ -142,9 +142,11 @@ Types SqueezeShape(const OpTypes& t) {
     ASSIGN_OR_RETURN(int64_t i, NormalizeAxis(axis, x.dims.size(), "axis"));
     if (!x.dims.empty()) gone[i] = true;
   }
+  // Who names a dimension that is not known yet means that it will be one.
+  auto is_one = [&](int64_t n) { return n == 1 || (n == -1 && !axes.empty()); };
   Dims dims;
   for (size_t i = 0; i < x.dims.size(); ++i) {
-    if (!gone[i] || x.dims[i] != 1) dims.push_back(x.dims[i]);
+    if (!gone[i] || !is_one(x.dims[i])) dims.push_back(x.dims[i]);
   }
   return One(x.dtype, dims);
 }

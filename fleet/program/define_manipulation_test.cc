@@ -96,6 +96,12 @@ TEST(Reshape, AShapeTensorTellsOnlyTheRank) {
             (Dims{2, -1}));
 }
 
+TEST(Squeeze, OfADimensionThatIsNotKnown) {
+  EXPECT_EQ(Call("squeeze2").In("X", {-1, 1, 3}).Set("axes", Ints{0}).Shape(),
+            (Dims{1, 3}));
+  EXPECT_EQ(Call("squeeze2").In("X", {-1, 1, 3}).Shape(), (Dims{-1, 3}));
+}
+
 TEST(Squeeze, LeavesWhatIsNotOne) {
   auto squeezed = [](Ints axes) {
     return Call("squeeze2").In("X", {1, 3, 1}).Set("axes", axes).Shape();

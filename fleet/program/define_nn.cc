@@ -37,8 +37,13 @@ Types PreluShape(const OpTypes& t) {
   size_t channel = ChannelsLast(t.attr<std::string>("data_format"))
                        ? std::max<size_t>(x.size(), 1) - 1
                        : 1;
-  bool per_channel = x.size() > 1 && n == x[channel];
-  if (n > 1 && !per_channel && n != NumElements(x)) {
+  bool per_channel = x.size() > 1 && !KnownToDiffer(n, x[channel]);
+  // The size of the batch may not be known yet.
+  bool per_element =
+      !KnownToDiffer(n, NumElements(x)) &&
+      (x.empty() ||
+       !KnownToDiffer(n, NumElements(Dims(x.begin() + 1, x.end()))));
+  if (n > 1 && !per_channel && !per_element && n != NumElements(x)) {
     return InvalidArgument("weight has ", n,
                            " elements; it must have 1, or one per channel of ",
                            ToString(x));
@@ -138,7 +143,8 @@ Types LayerNormShape(const OpTypes& t) {
   Dims outer(x.dims.begin(), x.dims.begin() + axis);
   Dims inner(x.dims.begin() + axis, x.dims.end());
   for (const char* slot : {"Scale", "Bias"}) {
-    if (t.has(slot) && NumElements(t.in(slot).dims) != NumElements(inner)) {
+    if (t.has(slot) &&
+        KnownToDiffer(NumElements(t.in(slot).dims), NumElements(inner))) {
       return InvalidArgument(slot, " ", ToString(t.in(slot).dims),
                              " must have as many elements as the normalized "
                              "shape ",

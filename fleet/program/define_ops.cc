@@ -18,6 +18,7 @@ void DefineAllOps(OpRegistry& ops) {
   DefineSearchOps(ops);
   DefineCreationOps(ops);
   DefineControlOps(ops);
+  DefineOlderOps(ops);
   DefineSequenceOps(ops);
   DefineOptimizerOps(ops);
   DefineCollectiveOps(ops);

@@ -132,7 +132,8 @@ Types ConvShape(const OpTypes& t) {
   if (t.attr<int64_t>("contextStride") != 1) {
     return InvalidArgument("contextStride must be 1");
   }
-  if (length < 1 || (x.dims[1] >= 0 && filter[0] != length * x.dims[1])) {
+  if (length < 1 ||
+      (x.dims[1] >= 0 && KnownToDiffer(filter[0], length * x.dims[1]))) {
     return InvalidArgument("Filter ", ToString(filter), " must have ",
                            length * x.dims[1], " rows");
   }
@@ -174,7 +175,7 @@ Types RowConvShape(const OpTypes& t) {
   const TensorType& x = t.in("X");
   const Dims& filter = t.in("Filter").dims;
   if (x.dims.size() != 2 || filter.size() != 2 ||
-      (x.dims[1] >= 0 && filter[1] != x.dims[1])) {
+      KnownToDiffer(filter[1], x.dims[1])) {
     return InvalidArgument("Filter ", ToString(filter),
                            " must have the width of X ", ToString(x.dims));
   }

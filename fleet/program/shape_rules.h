@@ -48,6 +48,11 @@ DType Promote(DType x, DType y);
 Dims DimsFromTensor(const OpTypes& types, std::string_view slot,
                     std::string_view attr);
 
+// Whether both are known and not the same.
+inline bool KnownToDiffer(int64_t a, int64_t b) {
+  return a != b && a >= 0 && b >= 0;
+}
+
 // The product of all dimensions, or -1 if one is not known.
 int64_t NumElements(const Dims& dims);
 

@@ -40,5 +40,19 @@ TEST(Promote, PrefersFloatsAndTheWider) {
   EXPECT_EQ(Promote(DType::kUint8, DType::kInt8), DType::kInt16);
 }
 
+TEST(AlignAt, PutsOnesBehind) {
+  auto align = [](Dims x, Dims y, int64_t axis) {
+    return AlignAt(x, std::move(y), axis).value();
+  };
+  EXPECT_EQ(align({2, 3, 4}, {3}, 1), (Dims{3, 1}));
+  EXPECT_EQ(align({2, 3, 4}, {3}, -1), (Dims{3}));
+  EXPECT_EQ(align({2, 3, 4}, {3, 4}, 1), (Dims{3, 4}));
+  EXPECT_EQ(align({-1, 3, 4}, {-1}, 0), (Dims{-1, 1, 1}));
+  EXPECT_EQ(align({2, 3, 4}, {4, 1}, 2), (Dims{4}));
+  EXPECT_EQ(align({2}, {2, 3}, 0), (Dims{2, 3}));
+  EXPECT_FALSE(AlignAt({2, 3, 4}, {3, 4}, 2).ok());
+  EXPECT_FALSE(AlignAt({2, 3, 4}, {3}, 4).ok());
+}
+
 }  // namespace
 }  // namespace fleet::program
