@@ -31,3 +31,15 @@ def test_the_shapes_are_learned(tmp_path):
     assert figures["speed"] > 0
     assert len(figures["losses"]) == 4 * (2400 // 64)
     assert figures["losses"][-1] < figures["losses"][0] / 2
+
+
+def test_glad_sentences_are_told_from_sad_ones():
+    run = subprocess.run(
+        [sys.executable, EXAMPLES / "train_words.py", "--epochs", "2"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert float(re.search(r"never seen: ([0-9.]+)", run.stdout).group(1)) > 0.9
+    assert float(re.search(r"differs by ([0-9.e+-]+)", run.stdout).group(1)) < 1e-5
