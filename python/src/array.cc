@@ -151,9 +151,13 @@ at::Tensor TensorFromObject(nb::handle object, at::Device device) {
 }
 
 nb::object ArrayFromTensor(const at::Tensor& tensor, bool copy) {
-  at::Tensor host = tensor.detach().cpu().resolve_conj().resolve_neg();
-  if (tensor.is_sparse()) host = host.to_dense();
-  if (copy && host.is_alias_of(tensor)) {
+  at::Tensor host = tensor;
+  if (!tensor.is_cpu() || tensor.requires_grad() || tensor.is_conj() ||
+      tensor.is_neg() || tensor.is_sparse()) {
+    host = tensor.detach().cpu().resolve_conj().resolve_neg();
+    if (tensor.is_sparse()) host = host.to_dense();
+  }
+  if (copy && !tensor.is_sparse() && host.is_alias_of(tensor)) {
     host = host.clone(at::MemoryFormat::Contiguous);
   }
   std::vector<size_t> shape(host.sizes().begin(), host.sizes().end());

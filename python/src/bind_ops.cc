@@ -136,13 +136,16 @@ class OpFunction {
       program::Slot slot{def.inputs[i].name, Names(def.inputs[i], given[i])};
       if (!slot.arguments.empty()) op.inputs.push_back(std::move(slot));
     }
+    StaticProgram& program = *building_.main;
     Attrs attrs;
     for (size_t i = 0; i < def.attrs.size(); ++i) {
       attrs.push_back(TakeAttr(def.attrs[i], given[def.inputs.size() + i]));
+      if (def.attrs[i].name == "seed" && attrs.back() == Attr(int64_t{0})) {
+        attrs.back() = program.graph->random_seed;
+      }
       op.attrs[def.attrs[i].name] =
           program::ToAttrValue(def.attrs[i], attrs.back());
     }
-    StaticProgram& program = *building_.main;
     AddOutputs(program.block(), attrs, op);
     const program::Slots outputs = op.outputs;
     AppendOperation(program, program.current_block, std::move(op));

@@ -442,8 +442,8 @@ void BindBlock(nb::module_& m) {
       .def("_add_variable",
            [](const StaticBlock& b, const std::string& name,
               const std::vector<int64_t>& shape, DType dtype, nb::dict flags) {
-             const program::Variable& added = b.get().AddVariable(
-                 MakeVariable(name, shape, dtype, flags));
+             const program::Variable& added =
+                 b.get().AddVariable(MakeVariable(name, shape, dtype, flags));
              if (added.is_data && added.lod_level > 0) {
                program::MakeSequence(b.get(), name);
              }
@@ -590,6 +590,21 @@ void BindBuilding(nb::module_& m) {
       .def_rw("package", &Building::package);
   m.attr("building") = nb::cast(&TheBuilding(), nb::rv_policy::reference);
   m.def("user_line", UserLine);
+  m.def(
+      "as_variable",
+      [](nb::object object) {
+        const at::Tensor* tensor = AsTensor(object);
+        if (tensor == nullptr) {
+          Fail(PyExc_TypeError, "expected a Tensor or a Variable, but got ",
+               Py_TYPE(object.ptr())->tp_name);
+        }
+        if (!tensor->defined()) return object;
+        const ProgramRef& program = TheBuilding().main;
+        return WrapVariable(program, program->current_block,
+                            AddConstant(*tensor));
+      },
+      "The variable itself, or one of the current block with the tensor's "
+      "value.");
 }
 
 std::map<std::string, std::string> Backward(

@@ -161,7 +161,9 @@ std::string AddConstant(const at::Tensor& tensor) {
   std::vector<int64_t> shape = value.sizes().vec();
   if (shape.empty()) shape.push_back(1);
   StaticProgram& program = *TheBuilding().main;
-  const std::string name = NewName(NewName("constant") + ".tmp");
+  const std::vector<std::string>& given = TheBuilding().outputs;
+  const std::string name =
+      given.empty() ? NewName(NewName("constant") + ".tmp") : given[0];
   program::Operation op{
       .outputs = {{"Out", {name}}},
       .attrs = {{"shape", {AttrKind::kInts, shape}},
@@ -192,8 +194,11 @@ std::string AddConstant(const at::Tensor& tensor) {
                         std::vector<int64_t>(data, data + wide.numel())};
     }
   }
+  if (program.block().Find(name) == nullptr) {
+    program.block().AddVariable(
+        {.name = name, .type = {dtype, shape}, .stop_gradient = true});
+  }
   AppendOperation(program, program.current_block, std::move(op));
-  program.block().Find(name)->stop_gradient = true;
   return name;
 }
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares an op of ours, its value and its gradients, with torch's or numpy's.
+"""Compares an op of ours, its value and its gradients, with torch's or numpy's; and the
+same in a program with what it gives eagerly.
 
 Tolerances, where a test names none: float64 inputs, where both sides differ by
 rounding of the same formula, rtol 1e-7 and atol 1e-8; float32 inputs 1e-5. Each
@@ -11,6 +12,7 @@ import os
 import numpy as np
 import paddle
 import torch
+from paddle import static
 
 # A GPU adds in another order and rounds some functions otherwise.
 _SLACK = 50 if os.environ.get("FLEET_TEST_DEVICE") == "gpu" else 1
@@ -36,12 +38,21 @@ def _agree(ours, theirs, rtol, atol, what):
 
 
 def check(
-    ours, theirs, *arrays, grad=True, second=False, rtol=None, atol=None, dtype=True
+    ours,
+    theirs,
+    *arrays,
+    grad=True,
+    second=False,
+    rtol=None,
+    atol=None,
+    dtype=True,
+    program=True,
 ):
     """Calls `ours` on paddle tensors of the arrays and `theirs` on torch tensors, and
     compares all results; with `grad` also the gradients of a weighted sum of their
     squares with respect to every floating-point input, and with `second` the gradients
-    of such a sum of those. `dtype` says that element types must agree too."""
+    of such a sum of those. `dtype` says that element types must agree too, and
+    `program` that `ours` works in programs."""
     single = any(a.dtype == np.float32 for a in arrays)
     rtol = _SLACK * ((1e-5 if single else 1e-7) if rtol is None else rtol)
     atol = _SLACK * ((1e-5 if single else 1e-8) if atol is None else atol)
@@ -56,19 +67,73 @@ def check(
         _agree(g, w, rtol, atol, "value")
         if dtype:
             assert g.dtype.name == _dtype_name(w)
+    if program:
+        check_program(ours, got, arrays, [not x.stop_gradient for x in mine])
     if not grad:
         assert all(g.stop_gradient for g in got)
         return
     _check_gradients(got, want, mine, yours, second, 10 * rtol, 10 * atol)
 
 
-def check_numpy(ours, theirs, *arrays, rtol=1e-6, atol=1e-8):
+def check_numpy(ours, theirs, *arrays, rtol=1e-6, atol=1e-8, program=True):
     """Calls `ours` on paddle tensors and `theirs` on the numpy arrays, and compares."""
     got = _flat(ours(*[paddle.to_tensor(a) for a in arrays]))
     want = _flat(theirs(*arrays))
     assert len(got) == len(want)
     for g, w in zip(got, want):
         _agree(g, w, rtol, atol, "value")
+    if program:
+        check_program(ours, got, arrays, [False] * len(arrays))
+
+
+def check_program(ours, got, arrays, wants_gradient):
+    """Builds a program by calling `ours` on variables, runs it on the arrays, and
+    compares with `got`, what it gave eagerly; also the gradients of the sum of squares
+    of all results by the inputs that `wants_gradient` names."""
+    wanted = [g.numpy() for g in got]
+    inputs = [paddle.to_tensor(a) for a in arrays]
+    for x, wants in zip(inputs, wants_gradient):
+        x.stop_gradient = not wants
+    chosen = [i for i, wants in enumerate(wants_gradient) if wants]
+    flowing = [i for i, g in enumerate(got) if not g.stop_gradient]
+    if flowing:
+        results = _flat(ours(*inputs))
+        total = sum((results[i] * results[i]).sum() for i in flowing)
+        gradients = paddle.grad(total, [inputs[i] for i in chosen], allow_unused=True)
+    paddle.enable_static()
+    try:
+        main, scope = static.Program(), static.Scope()
+        with static.program_guard(main, static.Program()), static.scope_guard(scope):
+            variables = []
+            for i, array in enumerate(arrays):
+                x = static.data(f"x{i}", array.shape, array.dtype)
+                x.stop_gradient = not wants_gradient[i]
+                variables.append(x)
+            results = _flat(ours(*variables))
+            assert len(results) == len(wanted)
+            fetches = list(results)
+            if flowing:
+                total = sum((results[i] * results[i]).sum() for i in flowing)
+                found = static.gradients(total, [variables[i] for i in chosen])
+                for wants, variable in zip(gradients, found):
+                    if wants is not None:
+                        wanted.append(wants.numpy())
+                        fetches.append(variable)
+            place = paddle.framework.place.place_of(paddle._core.get_device())
+            feed = {f"x{i}": np.array(a) for i, a in enumerate(arrays)}
+            values = static.Executor(place).run(main, feed, fetches)
+    finally:
+        paddle.disable_static()
+    for i, (value, want, variable) in enumerate(zip(values, wanted, fetches)):
+        assert value.dtype == want.dtype and value.shape == want.shape
+        assert variable.dtype.name == want.dtype.name
+        declared = variable.shape
+        assert len(declared) == want.ndim
+        assert all(n in (-1, m) for n, m in zip(declared, want.shape)), declared
+        tolerance = _SLACK * (1e-5 if want.dtype in (np.float32, np.float16) else 1e-9)
+        np.testing.assert_allclose(
+            value, want, tolerance, tolerance, err_msg=f"result {i} in a program"
+        )
 
 
 def _weighted(results, seed):

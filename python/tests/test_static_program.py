@@ -2,10 +2,9 @@
 """Programs: built by functions, differentiated, run."""
 
 import numpy as np
+import paddle
 import pytest
 import torch
-
-import paddle
 from paddle import static
 
 

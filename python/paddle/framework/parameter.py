@@ -81,11 +81,6 @@ def new_parameter(shape, attr, dtype, is_bias, default_initializer, owner):
     attr = ParamAttr._to_attr(attr)
     if attr is False:
         return None
-    if isinstance(attr, WeightNormParamAttr):
-        raise NotImplementedError(
-            "WeightNormParamAttr comes with static graphs; use "
-            "paddle.nn.utils.weight_norm on the layer"
-        )
     fill = attr.initializer or initializers.choose(is_bias, default_initializer)
     name = attr.name or unique_name.generate(f"{owner}.{'b' if is_bias else 'w'}")
     for n in shape:
@@ -98,6 +93,8 @@ def new_parameter(shape, attr, dtype, is_bias, default_initializer, owner):
     if any(n < 0 for n in shape):
         raise ValueError(f"parameter {name}: shape {shape} has a negative dimension")
     kind = dtypes.convert(dtype)
+    if isinstance(attr, WeightNormParamAttr):
+        return _weight_norm(name, shape, kind, attr, fill)
     if building.on:
         return _declare(name, shape, kind, attr, fill)
     return Parameter(
@@ -109,6 +106,54 @@ def new_parameter(shape, attr, dtype, is_bias, default_initializer, owner):
         attr.do_model_average,
         attr.need_clip,
     )
+
+
+def _weight_norm(name, shape, kind, attr, fill):
+    """w = g * v / |v| of the two parameters v and g of a program."""
+    from ..tensor.manipulation import reshape
+
+    if not building.on:
+        raise NotImplementedError(
+            "WeightNormParamAttr is for programs; use paddle.nn.utils.weight_norm on the "
+            "layer"
+        )
+    if attr.dim is not None and not 0 <= attr.dim < len(shape):
+        raise ValueError(
+            f"WeightNormParamAttr: dim {attr.dim} is no dimension of {shape}"
+        )
+    direction = _declare(f"{name}.weight_norm_v", shape, kind, attr, fill)
+    count = 1 if attr.dim is None else shape[attr.dim]
+    start = _Lengths(direction, attr.dim)
+    length = _declare(f"{name}.weight_norm_g", [count], kind, attr, start)
+    sizes = [1] * len(shape)
+    if attr.dim is not None:
+        sizes[attr.dim] = count
+    scale = reshape(length, sizes) / reshape(_lengths(direction, attr.dim), sizes)
+    return direction * scale
+
+
+def _lengths(v, dim):
+    """The lengths of v along all dimensions but `dim`, as a vector."""
+    from .. import _ops
+
+    axes = [i for i in range(len(v.shape)) if i != dim]
+    squares = _ops.reduce_sum(_ops.square(v), axes)
+    return _ops.sqrt(_ops.reshape2(squares, None, [-1]))
+
+
+class _Lengths:
+    """An initializer: the lengths of another parameter."""
+
+    def __init__(self, parameter, dim):
+        self._parameter = parameter
+        self._dim = dim
+
+    def __call__(self, param, block=None):
+        from ..static.program import appending_to
+
+        with appending_to(block.program):
+            lengths = _lengths(self._parameter, self._dim)
+        block.append_op("assign", {"X": lengths}, {"Out": param})
 
 
 def _declare(name, shape, kind, attr, fill):

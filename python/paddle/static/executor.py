@@ -187,6 +187,14 @@ def _one_feed(feed):
     }
 
 
+def _sequence(value, offsets):
+    """A LoDTensor of rows and of where their sequences begin."""
+    made = LoDTensor()
+    made._scope._set(made._name, value)
+    made.set_lod([offsets.numpy().tolist()])
+    return made
+
+
 def _with_offsets(program, feed):
     """`feed` with LoDTensors as their values and, where the variable is a sequence,
     where its parts begin."""
@@ -248,7 +256,8 @@ class Executor:
 
         feed: arrays, Tensors or lists by the name of a data variable.
         fetch_list: Variables or names whose values are wanted.
-        Returns them in that order, as arrays, or as Tensors without return_numpy.
+        Returns them in that order, as arrays; without return_numpy as Tensors, and
+        as LoDTensors where they are sequences.
         """
         if program is None:
             program = default_main_program()
@@ -268,7 +277,26 @@ class Executor:
             scope._set_number(name, scheduler())
         if self._closed:
             raise RuntimeError("the executor is closed: make a new one")
-        return self._engine.run(program, feed, fetch_list, scope, return_numpy)
+        if return_numpy:
+            return self._engine.run(program, feed, fetch_list, scope, True)
+        return self._run_to_tensors(program, feed, fetch_list, scope)
+
+    def _run_to_tensors(self, program, feed, fetch_list, scope):
+        """Values as Tensors, those of sequences as LoDTensors."""
+        block = program.global_block()
+        names = [v if isinstance(v, str) else v.name for v in fetch_list or ()]
+        offsets = {}
+        for name in names:
+            found = block._find_var_recursive(name)
+            if found is not None and found._lod:
+                offsets[name] = found._lod
+        wanted = [*names, *offsets.values()]
+        values = self._engine.run(program, feed, wanted, scope, False)
+        lods = dict(zip(offsets, values[len(names) :]))
+        return [
+            _sequence(value, lods[name]) if name in lods else value
+            for name, value in zip(names, values)
+        ]
 
     def _program_of(self, program):
         if isinstance(program, CompiledProgram):

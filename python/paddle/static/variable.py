@@ -2,8 +2,9 @@
 """What a Variable does otherwise than a Tensor: it has no value, and what changes it in
 place appends an operation that writes it."""
 
-from .. import _ops
+from .. import _core, _ops
 from .._core import StaticParameter, Variable, building
+from .indexing import get_item, set_item
 
 __all__ = []
 
@@ -46,9 +47,24 @@ def _iter(self):
     return (self[i] for i in range(len(self)))
 
 
+def _assign_in_place(self, value):
+    """Appends an operation that writes `value`, a Variable or Tensor, to it."""
+    if value.shape != self.shape and not self.persistable:
+        self._set_type(value.shape, value.dtype)
+    source = _core.as_variable(value)
+    source.block.program.current_block().append_op(
+        "assign", {"X": source}, {"Out": self}
+    )
+
+
 def _set_value(self, value, scope=None):
-    """Sets the value that the variable has in `scope`, the global one by default."""
+    """Sets the value that the variable has in `scope`, the global one by default; a
+    Variable is assigned by an operation."""
     from .executor import global_scope
+
+    if isinstance(value, Variable):
+        self._assign_in_place(value)
+        return
 
     scope = global_scope() if scope is None else scope
     found = scope.find_var(self.name)
@@ -106,7 +122,36 @@ def _info(name):
 
 
 def _deepcopy(self, memo):
-    return self
+    raise TypeError(f"the variable {self.name} cannot be copied: a program has it once")
+
+
+def _copy_parameter(self, memo):
+    """A parameter of its own, which starts from the same values."""
+    from ..framework.param_attr import ParamAttr
+    from ..framework.parameter import new_parameter
+    from ..utils import unique_name
+
+    attr = ParamAttr(
+        self.name + unique_name.generate("_deepcopy"),
+        _SameAs(self),
+        self.optimize_attr["learning_rate"],
+        self.regularizer,
+        self.trainable,
+        need_clip=self.need_clip,
+    )
+    twin = new_parameter(self.shape, attr, self.dtype, False, None, "")
+    memo[id(self)] = twin
+    return twin
+
+
+class _SameAs:
+    """An initializer: the values of another parameter."""
+
+    def __init__(self, parameter):
+        self._source = parameter.name
+
+    def __call__(self, param, block=None):
+        block.append_op("assign", {"X": self._source}, {"Out": param})
 
 
 def _attach():
@@ -141,6 +186,9 @@ def _attach():
         "__len__": _len,
         "__iter__": _iter,
         "set_value": _set_value,
+        "_assign_in_place": _assign_in_place,
+        "__getitem__": get_item,
+        "__setitem__": set_item,
         "get_value": _get_value,
         "astype": _astype,
         "op": property(_op),
@@ -154,6 +202,7 @@ def _attach():
     }
     for name, member in members.items():
         setattr(Variable, name, member)
+    StaticParameter.__deepcopy__ = _copy_parameter
     for name in _INFO:
         setattr(StaticParameter, name, _info(name))
     # The folder of the package: lines outside of it are the user's.

@@ -4,8 +4,9 @@
 import numbers
 
 from .. import _core, _ops
-from .._core import DType, Tensor
+from .._core import DType, Tensor, Variable
 from ..framework.dtype import convert
+from ..framework.mode import in_dynamic_mode
 from ..framework.place import device_of
 from . import shape_argument
 
@@ -132,7 +133,15 @@ def assign(x, output=None):
     """A copy of x, a Tensor, array, list or number, that gradients flow through. With
     `output`, that becomes the copy instead; a parameter or buffer stays one, where it
     lies, and takes the values only."""
-    out = _ops.assign(x) if isinstance(x, Tensor) else to_tensor(x)
+    if isinstance(output, Variable):
+        output._assign_in_place(x if isinstance(x, Tensor) else to_tensor(x))
+        return output
+    if isinstance(x, Tensor):
+        out = _ops.assign(x)
+    else:
+        out = to_tensor(x)
+        if not in_dynamic_mode():
+            out = _core.as_variable(out)
     if output is None:
         return out
     if not isinstance(output, Tensor):

@@ -6,11 +6,12 @@ need. When gradients are recorded, x becomes the result of the operation on what
 """
 
 from .. import _core, _ops
-from .._core import Tensor
+from .._core import Tensor, Variable
 from . import math
 from .creation import full_like
 from .manipulation import cast, check_in_place
 from .random import normal, uniform
+from .shape_argument import sizes
 
 __all__ = [
     "add_",
@@ -49,6 +50,9 @@ def _become(function, x, result):
         )
     if result.dtype is not x.dtype:
         result = cast(result, x.dtype)
+    if isinstance(x, Variable):
+        x._assign_in_place(result)
+        return x
     if _core.is_grad_enabled() and not (x.stop_gradient and result.stop_gradient):
         check_in_place(function, x)
         x._assign_in_place(result)
@@ -95,6 +99,9 @@ neg_ = in_place(math.neg)
 def _overwrite(function, x, values):
     if not isinstance(x, Tensor):
         raise TypeError(f"{function}() takes a Tensor, but got {type(x).__name__}")
+    if isinstance(x, Variable):
+        x._assign_in_place(values)
+        return x
     check_in_place(function, x)
     before = _core.is_grad_enabled()
     _core.set_grad_enabled(False)
@@ -139,15 +146,15 @@ def fill_diagonal_(x, value, offset=0, wrap=False, name=None):
 
 def uniform_(x, min=-1.0, max=1.0, seed=0, name=None):
     """Draws all elements evenly from [min, max)."""
-    return _overwrite("uniform_", x, uniform(x.shape, x.dtype, min, max, seed))
+    return _overwrite("uniform_", x, uniform(sizes(x), x.dtype, min, max, seed))
 
 
 def normal_(x, mean=0.0, std=1.0, name=None):
     """Draws all elements from a normal distribution."""
-    return _overwrite("normal_", x, cast(normal(mean, std, x.shape), x.dtype))
+    return _overwrite("normal_", x, cast(normal(mean, std, sizes(x)), x.dtype))
 
 
 def exponential_(x, lam=1.0, name=None):
     """Draws all elements from an exponential distribution with rate `lam`."""
-    even = uniform(x.shape, x.dtype, 0.0, 1.0)
+    even = uniform(sizes(x), x.dtype, 0.0, 1.0)
     return _overwrite("exponential_", x, _ops.log1p(-even) * (-1.0 / lam))

@@ -5,6 +5,7 @@ import math as _math
 
 from .. import _ops
 from .._core import Tensor
+from . import shape_argument
 from .axis import axes_of
 from .manipulation import transpose
 
@@ -65,7 +66,7 @@ def bmm(x, y, name=None):
     """The products of two stacks of matrices, [B, M, K] and [B, K, N]."""
     _check_rank("bmm", "x", x, 3)
     _check_rank("bmm", "y", y, 3)
-    if x.shape[0] != y.shape[0]:
+    if shape_argument.differ(x.shape[0], y.shape[0]):
         raise ValueError(
             f"bmm(): x has {x.shape[0]} matrices but y has {y.shape[0]} (shapes "
             f"{x.shape} and {y.shape})"

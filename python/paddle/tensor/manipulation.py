@@ -4,7 +4,7 @@
 import builtins
 
 from .. import _core, _ops
-from .._core import Tensor
+from .._core import Tensor, Variable
 from ..framework.dtype import convert
 from . import shape_argument
 from .operand import to_operand
@@ -77,6 +77,9 @@ def check_in_place(function, x):
 def _in_place(function, x, op, *args, **kwargs):
     """Gives x the result of `op` on it, and returns x."""
     _check_tensor(function, "x", x)
+    if isinstance(x, Variable):
+        x._assign_in_place(op(x, *args, **kwargs))
+        return x
     check_in_place(function, x)
     trainable = not x.stop_gradient
     x._assign_in_place(op(x, *args, **kwargs))
@@ -386,6 +389,11 @@ def increment(x, value=1.0, name=None):
         raise ValueError(
             f"increment(): x must have one element, but its shape is {x.shape}"
         )
+    if isinstance(x, Variable):
+        x.block.program.current_block().append_op(
+            "increment", {"X": x}, {"Out": x}, {"step": float(value)}
+        )
+        return x
     return _in_place("increment", x, _ops.increment, value)
 
 

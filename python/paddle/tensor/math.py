@@ -4,6 +4,7 @@
 from .. import _ops
 from .._core import DType, Tensor
 from ..framework.dtype import convert
+from . import shape_argument
 from .axis import axes_of
 from .manipulation import cast, concat, reshape
 from .operand import operands, to_operand
@@ -236,14 +237,16 @@ def inner(x, y, name=None):
     """The sum of products over the last dimensions of x and y."""
     if x.ndim == 0 or y.ndim == 0:
         return _ops.elementwise_mul(x, y)
-    if x.shape[-1] != y.shape[-1]:
+    if shape_argument.differ(x.shape[-1], y.shape[-1]):
         raise ValueError(
             f"inner(): the last dimensions of x {x.shape} and y {y.shape} differ"
         )
     if y.ndim <= 2:
         return _ops.matmul_v2(x, y, trans_y=y.ndim == 2)
     out = _ops.matmul_v2(x, reshape(y, [-1, y.shape[-1]]), trans_y=True)
-    return reshape(out, x.shape[:-1] + y.shape[:-1])
+    kept = [shape_argument.size(x, i) for i in range(x.ndim - 1)]
+    kept += [shape_argument.size(y, i) for i in range(y.ndim - 1)]
+    return reshape(out, kept)
 
 
 # ---- reductions
@@ -332,6 +335,9 @@ def cumprod(x, dim=None, dtype=None, name=None):
     return _ops.cumprod(x, dim)
 
 
+_END = 2**31 - 1  # of a dimension, whatever its size
+
+
 def diff(x, n=1, axis=-1, prepend=None, append=None, name=None):
     """Each element less the one before, along `axis`, `n` times over."""
     parts = [part for part in (prepend, x, append) if part is not None]
@@ -339,10 +345,9 @@ def diff(x, n=1, axis=-1, prepend=None, append=None, name=None):
         x = concat(parts, axis)
     if x.dtype is DType.bool:
         for _ in range(n):
-            size = x.shape[axis]
             x = _ops.logical_xor(
-                _ops.slice(x, axes=[axis], starts=[1], ends=[size]),
-                _ops.slice(x, axes=[axis], starts=[0], ends=[size - 1]),
+                _ops.slice(x, axes=[axis], starts=[1], ends=[_END]),
+                _ops.slice(x, axes=[axis], starts=[0], ends=[-1]),
             )
         return x
     return _ops.diff(x, n, axis)

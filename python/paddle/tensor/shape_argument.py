@@ -5,7 +5,7 @@ element among them, or one integer tensor."""
 import operator
 
 from .. import _ops
-from .._core import DType, Tensor
+from .._core import DType, Tensor, Variable
 
 _ONLY_INT = {int}
 
@@ -46,6 +46,27 @@ def integer(function, argument, value):
             f"{function}(): argument '{argument}' must hold integers, but got "
             f"{type(value).__name__}"
         ) from None
+
+
+def sizes(x):
+    """The shape of x, as functions take it: a list, or a tensor where a program does
+    not know all of it yet."""
+    shape = x.shape
+    return _ops.shape(x) if isinstance(x, Variable) and -1 in shape else shape
+
+
+def size(x, dim):
+    """The size of one dimension, as functions take it in a list."""
+    known = x.shape[dim]
+    if known != -1 or not isinstance(x, Variable):
+        return known
+    dim %= x.ndim
+    return _ops.slice(_ops.shape(x), axes=[0], starts=[dim], ends=[dim + 1])
+
+
+def differ(a, b):
+    """Whether two sizes are known and not equal."""
+    return a != b and a != -1 and b != -1
 
 
 def _as_row(item):

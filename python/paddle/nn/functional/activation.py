@@ -5,6 +5,7 @@ import paddle
 
 from ... import _ops
 from ...tensor.inplace import in_place, tanh_
+from ...tensor.shape_argument import sizes
 
 __all__ = [
     "celu",
@@ -191,7 +192,7 @@ def rrelu(x, lower=1.0 / 8.0, upper=1.0 / 3.0, training=True, name=None):
         )
     if not training:
         return _ops.leaky_relu(x, (lower + upper) / 2)
-    slopes = paddle.uniform(x.shape, x.dtype, lower, upper)
+    slopes = paddle.uniform(sizes(x), x.dtype, lower, upper)
     return _ops.relu(x) - slopes * _ops.relu(-x)
 
 
@@ -221,7 +222,7 @@ def gumbel_softmax(x, temperature=1.0, hard=False, axis=-1, name=None):
             f"gumbel_softmax: temperature must be positive, but is {temperature}"
         )
     tiny = 1e-20
-    uniform = paddle.uniform(x.shape, x.dtype, 0.0, 1.0)
+    uniform = paddle.uniform(sizes(x), x.dtype, 0.0, 1.0)
     noise = -_ops.log(-_ops.log(uniform + tiny) + tiny)
     soft = _ops.softmax((x + noise) / temperature, axis)
     if not hard:

@@ -4,6 +4,7 @@
 import paddle
 
 from ... import _ops
+from ...tensor.shape_argument import sizes
 
 __all__ = ["alpha_dropout", "dropout", "dropout2d", "dropout3d"]
 
@@ -60,5 +61,5 @@ def alpha_dropout(x, p=0.5, training=True, name=None):
     low = -1.0507009873554804934193349852946 * 1.6732632423543772848170429916717
     a = ((1 - p) * (1 + p * low * low)) ** -0.5
     b = -a * low * p
-    keep = paddle.bernoulli(paddle.full(x.shape, 1 - p, x.dtype))
+    keep = paddle.bernoulli(paddle.full(sizes(x), 1 - p, x.dtype))
     return (x * keep + low * (1.0 - keep)) * a + b

@@ -2,12 +2,17 @@
 """Products with a weight."""
 
 from ... import _ops
+from ..._core import Variable
 
 __all__ = ["bilinear", "linear"]
 
 
 def linear(x, weight, bias=None, name=None):
     """x [..., in] times weight [in, out], plus bias [out]."""
+    if isinstance(x, Variable) or isinstance(weight, Variable):
+        # As Paddle does it, whose saved programs have these two.
+        out = _ops.matmul_v2(x, weight)
+        return out if bias is None else _ops.elementwise_add(out, bias)
     return _ops.fc(x, weight, bias)
 
 

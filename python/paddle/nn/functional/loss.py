@@ -5,6 +5,7 @@ elements, of shape [1]; reduction='sum' adds up, 'none' keeps them."""
 import paddle
 
 from ... import _ops
+from ...tensor.shape_argument import differ, size
 
 __all__ = [
     "binary_cross_entropy",
@@ -145,6 +146,8 @@ def kl_div(input, label, reduction="mean", name=None):
     divides the sum by the batch."""
     if reduction == "batchmean":
         total = _ops.kldiv_loss(input, label, "sum")
+        if input.shape[0] == -1:
+            return total / paddle.cast(size(input, 0), total.dtype)
         return _ops.scale(total, 1.0 / max(input.shape[0], 1))
     return _ops.kldiv_loss(input, label, reduction)
 
@@ -257,7 +260,12 @@ def sigmoid_focal_loss(
 def dice_loss(input, label, epsilon=1e-05, name=None):
     """1 - the share of overlap of input [N, ..., C] with the classes label
     [N, ..., 1]."""
-    if input.shape[:-1] != label.shape[:-1] or label.shape[-1] != 1:
+    pairs = list(zip(input.shape[:-1], label.shape[:-1]))
+    if (
+        len(input.shape) != len(label.shape)
+        or any(differ(a, b) for a, b in pairs)
+        or label.shape[-1] != 1
+    ):
         raise ValueError(
             f"dice_loss: label has shape {list(label.shape)} but must have "
             f"{list(input.shape[:-1]) + [1]}"

@@ -4,6 +4,7 @@
 import paddle
 
 from ... import _ops
+from ...tensor import shape_argument
 
 __all__ = [
     "batch_norm",
@@ -61,7 +62,7 @@ def layer_norm(x, normalized_shape, weight=None, bias=None, epsilon=1e-05, name=
         normalized_shape = [normalized_shape]
     shape = list(normalized_shape)
     begin = len(x.shape) - len(shape)
-    if begin < 0 or list(x.shape[begin:]) != shape:
+    if begin < 0 or any(map(shape_argument.differ, x.shape[begin:], shape)):
         raise ValueError(
             f"layer_norm: normalized_shape {shape} must be the last dimensions of x, "
             f"which has shape {list(x.shape)}"
@@ -129,9 +130,9 @@ def local_response_norm(
     if last:
         order = [0, rank - 1, *range(1, rank - 1)]
         square = paddle.transpose(square, order)
-    shape = list(square.shape)
+    shape = [shape_argument.size(square, i) for i in range(rank)]
     # Channels and everything behind them as the two sides of an image.
-    flat = paddle.reshape(square, [shape[0], 1, shape[1], -1])
+    flat = paddle.reshape(paddle.unsqueeze(square, 1), [0, 0, 0, -1])
     mean = _ops.avg_pool2d(
         flat,
         [size, 1],

@@ -5,6 +5,7 @@ import paddle
 
 from ... import _ops
 from ..._core import Variable
+from ...tensor import shape_argument
 
 __all__ = ["diag_embed", "label_smooth", "sequence_mask", "sequence_pool"]
 
@@ -22,11 +23,13 @@ def label_smooth(label, prior_dist=None, epsilon=0.1, name=None):
 def sequence_mask(x, maxlen=None, dtype="int64", name=None):
     """For each length in x a row with so many ones, filled up with zeros to maxlen,
     by default the longest."""
-    if maxlen is None:
+    if isinstance(x, Variable):
+        maxlen = paddle.max(x) if maxlen is None else maxlen
+    elif maxlen is None:
         maxlen = int(paddle.max(x).item()) if x.size else 0
     elif hasattr(maxlen, "item"):
         maxlen = int(maxlen.item())
-    if maxlen < 0:
+    if not isinstance(maxlen, Variable) and maxlen < 0:
         raise ValueError(f"sequence_mask: maxlen must not be negative, not {maxlen}")
     steps = paddle.arange(0, maxlen, 1, x.dtype)
     return paddle.cast(steps < paddle.unsqueeze(x, [-1]), dtype)
@@ -50,7 +53,7 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     flat = paddle.cast(paddle.reshape(plane, [length, size * size]), input.dtype)
     out = paddle.reshape(
         _ops.matmul_v2(paddle.reshape(input, [-1, length]), flat),
-        list(input.shape[:-1]) + [size, size],
+        [shape_argument.size(input, i) for i in range(rank - 2)] + [size, size],
     )
     order = list(range(rank - 2))
     for dim, axis in sorted([(first, rank - 2), (second, rank - 1)]):

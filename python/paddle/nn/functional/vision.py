@@ -227,7 +227,7 @@ def temporal_shift(x, seg_num, shift_ratio=0.25, name=None, data_format="NCHW"):
     if data_format == "NHWC":
         x = paddle.transpose(x, [0, 3, 1, 2])
     total, channels, height, width = x.shape
-    if total % seg_num != 0:
+    if total != -1 and total % seg_num != 0:
         raise ValueError(
             f"temporal_shift: seg_num {seg_num} must divide the batch {total}"
         )
@@ -237,5 +237,5 @@ def temporal_shift(x, seg_num, shift_ratio=0.25, name=None, data_format="NCHW"):
     back = _ops.pad3d(video[:, :-1, :one], [0, 0, 1, 0] + none)
     forth = _ops.pad3d(video[:, 1:, one:two], [0, 0, 0, 1] + none)
     out = paddle.concat([back, forth, video[:, :, two:]], 2)
-    out = paddle.reshape(out, [total, channels, height, width])
+    out = paddle.reshape(out, [-1, channels, height, width])
     return paddle.transpose(out, [0, 2, 3, 1]) if data_format == "NHWC" else out

@@ -24,6 +24,8 @@ class Constant(Initializer):
 class Assign(Initializer):
     """The values of an array, a list or a Tensor."""
 
+    _computed = True
+
     def __init__(self, value, name=None):
         if not isinstance(value, (np.ndarray, list, tuple, _core.Tensor)):
             raise TypeError(
@@ -45,6 +47,8 @@ class Assign(Initializer):
 
 class _FromArray(Initializer):
     """Values worked out by numpy in `_array(shape)`."""
+
+    _computed = True
 
     def _value(self, shape, dtype):
         return Assign(self._array(list(shape)))._value(shape, dtype)

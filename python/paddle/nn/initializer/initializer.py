@@ -18,11 +18,24 @@ class Initializer:
         return param
 
     def _append(self, variable, block):
-        from ...static.program import appending_to, default_startup_program
+        from ...static.program import (
+            appending_to,
+            default_startup_program,
+            eager_guard,
+        )
 
         program = default_startup_program() if block is None else block.program
+        if self._computed:
+            with eager_guard():
+                value = self._value(variable.shape, variable.dtype)
         with appending_to(program, [variable.name]):
-            self._value(variable.shape, variable.dtype)
+            if self._computed:
+                _core.as_variable(value)
+            else:
+                self._value(variable.shape, variable.dtype)
+
+    # Whether values are worked out here, rather than by an op.
+    _computed = False
 
     def _value(self, shape, dtype):
         """A new tensor with the values for a parameter of this shape and type."""

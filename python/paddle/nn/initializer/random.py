@@ -157,6 +157,8 @@ class Orthogonal(Initializer):
     More than two dimensions are taken as the matrix [shape[0], the rest].
     """
 
+    _computed = True
+
     def __init__(self, gain=1.0, name=None):
         self._gain = gain
 

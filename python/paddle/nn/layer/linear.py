@@ -2,6 +2,7 @@
 """Layers that multiply by a weight, and the look-up in one."""
 
 from ...autograd import no_grad
+from ...framework.mode import in_dynamic_mode
 from .. import functional as F
 from .layers import Layer
 
@@ -107,7 +108,7 @@ class Embedding(Layer):
             [num_embeddings, embedding_dim], weight_attr
         )
         self.name = name
-        if padding_idx is not None:
+        if padding_idx is not None and in_dynamic_mode():
             with no_grad():
                 self.weight[padding_idx] = 0.0
 

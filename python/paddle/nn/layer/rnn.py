@@ -6,6 +6,7 @@ import math
 import paddle
 
 from ... import _ops
+from ...tensor.shape_argument import size
 from .. import functional as F
 from ..initializer import Uniform
 from .container import LayerList
@@ -44,7 +45,7 @@ class RNNCellBase(Layer):
         """
         while isinstance(batch_ref, (list, tuple)):
             batch_ref = batch_ref[0]
-        batch = batch_ref.shape[batch_dim_idx]
+        batch = size(batch_ref, batch_dim_idx)
         dtype = dtype or batch_ref.dtype
 
         def fill(dims):
@@ -389,7 +390,7 @@ class _Recurrent(LayerList):
                 f"{'[time, batch,' if self.time_major else '[batch, time,'} "
                 f"{self.input_size}], but has {shape}"
             )
-        batch = shape[1 if self.time_major else 0]
+        batch = size(inputs, 1 if self.time_major else 0)
         if initial_states is None:
             state_shape = [
                 self.num_layers * self.num_directions,

@@ -6,6 +6,7 @@ import collections
 import paddle
 
 from ...framework.dtype import is_floating
+from ...tensor.shape_argument import size
 from .. import functional as F
 from .container import LayerList
 from .dropout import Dropout
@@ -102,7 +103,7 @@ class MultiHeadAttention(Layer):
                 *self.compute_kv(key, key if value is None else value)
             )
         if value is None:
-            shape = [key.shape[0], self.num_heads, 0, self.head_dim]
+            shape = [size(key, 0), self.num_heads, 0, self.head_dim]
             empty = paddle.zeros(shape, key.dtype)
             return self.Cache(empty, empty)
         return self.Cache(key, value)

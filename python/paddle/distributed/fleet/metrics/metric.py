@@ -22,7 +22,10 @@ def _array(value, scope):
         from ....static import global_scope
 
         scope = global_scope()
-    return np.array(scope.find_var(name).get_tensor())
+    found = scope.find_var(name)
+    if found is None:
+        raise ValueError(f"the scope has no variable {name}")
+    return np.array(found.get_tensor())
 
 
 def _reduce(value, mode, scope, util):
