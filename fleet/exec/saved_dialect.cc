@@ -296,13 +296,6 @@ void Reshaping(Replacement& r) {
   if (r.Out("XShape").empty()) {
     r.op.outputs = r.WithShapeBefore(r.In("X"), r.Out("Out"));
   }
-  // A shape in one tensor.
-  for (program::Slot& slot : r.op.inputs) {
-    if (slot.name == "ShapeTensor" && slot.arguments.size() == 1 &&
-        r.RankOf(slot.arguments.front()) == 1 && r.op.type == "reshape2") {
-      slot.name = "Shape";
-    }
-  }
   r.Keep();
 }
 
@@ -413,6 +406,7 @@ void CrossEntropyLoss(Replacement& r) {
         {{"soft_label", Flag(soft)},
          {"ignore_index", Int(ignored)},
          {"numeric_stable_mode", Flag(true)},
+         {"use_softmax", Flag(true)},
          {"axis", Int(axis)}});
   if (IsReduced(r)) {
     Reduce(r, each, out);
@@ -455,6 +449,97 @@ bool FindPool(std::string_view type, PoolKind& kind) {
   return kind.rank >= 1 && kind.rank <= 3;
 }
 
+// ---- names and kinds
+
+// Slots that have another name there.
+struct SlotNames {
+  std::string_view op;
+  std::string_view ours;
+  std::string_view theirs;
+};
+constexpr SlotNames kSlotNames[] = {
+    {"atan2", "X", "X1"},
+    {"atan2", "Y", "X2"},
+    {"expand_v2", "ShapeTensor", "Shape"},
+    {"reshape2", "ShapeTensor", "Shape"},
+    {"top_k_v2", "KTensor", "K"},
+};
+
+void RenameSlots(Operation& op, bool to_theirs) {
+  for (const SlotNames& names : kSlotNames) {
+    if (op.type != names.op) continue;
+    const std::string_view from = to_theirs ? names.ours : names.theirs;
+    const std::string_view to = to_theirs ? names.theirs : names.ours;
+    if (op.input(from).empty()) continue;
+    std::erase_if(op.inputs,
+                  [&](const program::Slot& slot) { return slot.name == to; });
+    for (program::Slot& slot : op.inputs) {
+      if (slot.name == from) slot.name = to;
+    }
+  }
+}
+
+// Whole numbers that have 64 bits there. Where Paddle makes gradients of what
+// it read, it does not take 32 for 64.
+void WidenAttrs(Operation& op) {
+  static const auto& wide =
+      *new std::map<std::string_view, std::vector<std::string_view>>{
+          {"arg_max", {"axis"}},
+          {"arg_min", {"axis"}},
+          {"assign_value", {"int64_values"}},
+          {"empty", {"shape"}},
+          {"eye", {"num_rows", "num_columns"}},
+          {"fill_constant", {"shape"}},
+          {"gaussian_random", {"shape"}},
+          {"histogram", {"bins"}},
+          {"lookup_table", {"padding_idx"}},
+          {"lookup_table_v2", {"padding_idx"}},
+          {"nll_loss", {"ignore_index"}},
+          {"randint", {"shape"}},
+          {"roll", {"shifts", "axis"}},
+          {"uniform_random", {"shape"}},
+      };
+  const auto found = wide.find(op.type);
+  if (found == wide.end()) return;
+  for (std::string_view name : found->second) {
+    const auto attr = op.attrs.find(name);
+    if (attr == op.attrs.end()) continue;
+    AttrKind& kind = attr->second.kind;
+    if (kind == AttrKind::kInt) kind = AttrKind::kLong;
+    if (kind == AttrKind::kInts) kind = AttrKind::kLongs;
+  }
+}
+
+// Ops whose output had not yet a record of the shape before.
+void RenameOldOps(Operation& op) {
+  for (const char* name :
+       {"flatten", "reshape", "squeeze", "transpose", "unsqueeze"}) {
+    if (op.type == name) op.type += "2";
+  }
+}
+
+void ReadInterpolate(Operation& op) {
+  constexpr std::string_view kSuffix = "_interp_v2";
+  const auto height = AttrOf<int64_t>(op, "out_h", -1);
+  const auto width = AttrOf<int64_t>(op, "out_w", -1);
+  if (!op.type.ends_with(kSuffix) || height <= 0 || width <= 0 ||
+      !op.input("OutSize").empty() || !op.input("SizeTensor").empty()) {
+    return;
+  }
+  op.attrs["mode"] = Text(op.type.substr(0, op.type.size() - kSuffix.size()));
+  op.attrs["out_shape"] = List({height, width});
+  op.attrs["data_format"] =
+      Text(AttrOf<std::string>(op, "data_layout", "NCHW"));
+  op.type = "interpolate";
+}
+
+void ReadLogSumExp(Operation& op) {
+  if (op.type != "logsumexp") return;
+  const bool all = AttrOf<bool>(op, "reduce_all");
+  op.attrs["dim"] = List(all ? Ints{} : AttrOf<Ints>(op, "axis"));
+  op.attrs["keep_dim"] = Flag(AttrOf<bool>(op, "keepdim"));
+}
+
 using Rewrite = void (*)(Replacement&);
 
 const std::map<std::string_view, Rewrite>& Rewrites() {
@@ -467,6 +552,7 @@ const std::map<std::string_view, Rewrite>& Rewrites() {
       {"conv1d_transpose", Conv},
       {"conv2d_transpose", Conv},
       {"conv3d_transpose", Conv},
+      {"depthwise_conv2d", Conv},
       {"batch_norm", BatchNorm},
       {"flatten_contiguous_range", Flatten},
       {"reshape2", Reshaping},
@@ -536,6 +622,10 @@ Result<std::vector<Operation>> Replace(const OpRegistry& registry, Block& block,
   } else {
     r.Keep();
   }
+  for (Operation& next : r.done) {
+    RenameSlots(next, true);
+    WidenAttrs(next);
+  }
   return std::move(r.done);
 }
 
@@ -559,10 +649,10 @@ void FromPaddle(Program& program) {
     Block& block = program.block(b);
     for (size_t i = 0; i < block.num_ops(); ++i) {
       Operation& op = block.op(i);
-      if (op.type == "depthwise_conv2d") op.type = "conv2d";
-      if (op.type == "depthwise_conv2d_transpose") {
-        op.type = "conv2d_transpose";
-      }
+      RenameOldOps(op);
+      RenameSlots(op, false);
+      ReadInterpolate(op);
+      ReadLogSumExp(op);
     }
   }
 }

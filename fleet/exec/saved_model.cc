@@ -74,8 +74,9 @@ void AddFeedAndFetch(Program& program, const std::vector<std::string>& feeds,
       {.name = feed, .kind = VariableKind::kFeedList, .persistable = true});
   block.AddVariable(
       {.name = fetch, .kind = VariableKind::kFetchList, .persistable = true});
+  // The last one first, as Paddle has them: some of its readers go by that.
   for (size_t i = 0; i < feeds.size(); ++i) {
-    block.Insert(i, FeedOrFetch(kFeed, feed, feeds[i], i));
+    block.Insert(0, FeedOrFetch(kFeed, feed, feeds[i], i));
   }
   for (size_t i = 0; i < fetches.size(); ++i) {
     block.Append(FeedOrFetch(kFetch, fetches[i], fetch, i));

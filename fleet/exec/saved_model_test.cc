@@ -27,6 +27,7 @@ using program::DType;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using Sizes = std::vector<int64_t>;
 
 // softmax(tanh(x w1) w2), and a loss that needs a label.
 class SavedModelTest : public ::testing::Test {
@@ -239,6 +240,44 @@ TEST_F(DialectTest, FlattenForTheOlderOne) {
                     HasSubstr("XShape=['flat.saved_0']")));
   EXPECT_THAT(Saved("flat", Paddle::k1_8),
               AllOf(HasSubstr("= reshape2("), HasSubstr("shape = [0, -1]")));
+}
+
+// What is written in Paddle's words is read back in ours.
+TEST_F(DialectTest, ThereAndBack) {
+  Append("atan2", {{"X", {"image"}}, {"Y", {"image"}}}, {{"Out", {"angle"}}});
+  Append("interpolate", {{"X", {"angle"}}}, {{"Out", {"large"}}},
+         {{"out_shape", {program::AttrKind::kInts, Sizes{16, 16}}},
+          {"mode", {program::AttrKind::kString, std::string("bilinear")}}});
+  Append("logsumexp", {{"X", {"large"}}}, {{"Out", {"sum"}}},
+         {{"dim", {program::AttrKind::kInts, Sizes{1, 2}}},
+          {"keep_dim", {program::AttrKind::kBool, true}}});
+  EXPECT_THAT(Saved("sum", Paddle::k2),
+              AllOf(HasSubstr("atan2(inputs={X1=['image'], X2=['image']}"),
+                    HasSubstr("bilinear_interp_v2("), HasSubstr("out_h = 16"),
+                    HasSubstr("axis = [1, 2]"), HasSubstr("keepdim = True")));
+  const ModelFiles files = FilesOfPrefix(folder_ / "net");
+  ASSERT_OK_AND_ASSIGN(
+      auto inference,
+      ToInference(library_.definitions(), program_, {"image"}, {"sum"}));
+  ASSERT_OK(SaveModel(*inference, scope_, files));
+  const at::Tensor image = at::randn({2, 3, 8, 8});
+  Executor executor(library_, {});
+  ASSERT_OK_AND_ASSIGN(
+      std::vector<at::Tensor> wanted,
+      executor.Run(program_, scope_, {{"image", image}}, {"sum"}));
+  ASSERT_OK_AND_ASSIGN(auto model, LoadedModel::Open(folder_ / "net"));
+  ASSERT_OK_AND_ASSIGN(std::vector<at::Tensor> got, model->Run({image}));
+  EXPECT_TRUE(at::allclose(got[0], wanted[0], 1e-5, 1e-6));
+}
+
+TEST_F(DialectTest, NumbersOf64Bits) {
+  AddVariable("ids", {-1, 2}).type.dtype = DType::kInt64;
+  AddVariable("table", {5, 3}).persistable = true;
+  Append("lookup_table_v2", {{"W", {"table"}}, {"Ids", {"ids"}}},
+         {{"Out", {"rows"}}});
+  ASSERT_OK_AND_ASSIGN(auto saved, ToInference(library_.definitions(), program_,
+                                               {"ids"}, {"rows"}));
+  EXPECT_THAT(ToString(*saved), HasSubstr("padding_idx = long(-1)"));
 }
 
 }  // namespace

@@ -471,7 +471,12 @@ def _save_info(prefix, program, traced):
 
 
 class TranslatedLayer(Layer):
-    """A saved model as a layer, for inference."""
+    """A saved model as a layer.
+
+    In evaluation, as it is loaded, an executor runs the program. After `train()` the
+    operations are computed one by one, so that gradients reach the parameters;
+    dropout and batch norm stay as they are in evaluation.
+    """
 
     def __init__(self, program, scope, info):
         super().__init__()
@@ -480,9 +485,10 @@ class TranslatedLayer(Layer):
         self._feeds = _core.feeds_of(program)
         self._fetches = _core.fetches_of(program)
         self._executor = None
-        for name in _core.saved_variables(program):
-            about = info.get(name, {})
-            self._register(name, about)
+        self._tensors = {
+            name: self._register(name, info.get(name, {}))
+            for name in _core.saved_variables(program)
+        }
         self.eval()
 
     def _register(self, name, about):
@@ -492,8 +498,9 @@ class TranslatedLayer(Layer):
         if "trainable" in about:
             parameter = Parameter(tensor, name, bool(about["trainable"]))
             self._parameters[key] = parameter
-        else:
-            self._buffers[key] = tensor
+            return parameter
+        self._buffers[key] = tensor
+        return tensor
 
     def forward(self, *inputs):
         values = _flatten(list(inputs), [])
@@ -502,21 +509,27 @@ class TranslatedLayer(Layer):
                 f"the model takes {len(self._feeds)} inputs ({', '.join(self._feeds)}), "
                 f"but got {len(values)}"
             )
+        outputs = (self._train if self.training else self._evaluate)(values)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def _evaluate(self, values):
         if self._executor is None:
             self._executor = Executor(get_device())
-        outputs = self._executor.run(
+        return self._executor.run(
             self._program_holder,
             feed=dict(zip(self._feeds, values)),
             fetch_list=self._fetches,
             scope=self._scope,
             return_numpy=False,
         )
-        return outputs[0] if len(outputs) == 1 else outputs
 
-    def train(self):
-        raise RuntimeError(
-            "a loaded model is for inference; to train on, build its layer and load "
-            "its state: net.set_state_dict(loaded.state_dict())"
+    def _train(self, values):
+        values = [v if isinstance(v, Tensor) else _core.from_object(v) for v in values]
+        return _core.run_eagerly(
+            self._program_holder,
+            [*self._feeds, *self._tensors],
+            [*values, *self._tensors.values()],
+            self._fetches,
         )
 
     def program(self, method_name="forward"):

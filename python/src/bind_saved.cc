@@ -2,6 +2,7 @@
 
 // Programs and values of variables in files and in bytes.
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "fleet/exec/saved_model.h"
 #include "fleet/exec/saved_tensor.h"
 #include "fleet/exec/scope.h"
+#include "fleet/ops/eager.h"
 
 #include "program.h"
 #include "status.h"
@@ -78,7 +80,79 @@ std::vector<const program::Variable*> Find(const StaticProgram& program,
   return found;
 }
 
+// Computes the main block of a program op by op, as eager calls would, so that
+// gradients flow to what is in `values`.
+class EagerRun final {
+ public:
+  explicit EagerRun(std::map<std::string, at::Tensor> values)
+      : values_(std::move(values)) {}
+
+  Status Run(const program::Block& block) {
+    for (size_t i = 0; i < block.num_ops(); ++i) {
+      const program::Operation& op = block.op(i);
+      if (op.type == "feed" || op.type == "fetch") continue;
+      RETURN_IF_ERROR(Run(op));
+    }
+    return OkStatus();
+  }
+
+  Result<at::Tensor> Find(const std::string& name) const {
+    const auto found = values_.find(name);
+    if (found != values_.end()) return found->second;
+    return FailedPrecondition("variable ", name, " has no value");
+  }
+
+ private:
+  Status Run(const program::Operation& op) {
+    const ops::Op* known = Library().Find(op.type);
+    if (known == nullptr) {
+      return InvalidArgument(op.type, ": it cannot be computed eagerly");
+    }
+    const program::OpDef& def = *known->def;
+    std::vector<at::Tensor> inputs;
+    std::vector<uint32_t> ends;
+    for (const program::SlotDef& slot : def.inputs) {
+      for (const std::string& name : op.input(slot.name)) {
+        ASSIGN_OR_RETURN(at::Tensor value, Find(name));
+        inputs.push_back(std::move(value));
+      }
+      ends.push_back(static_cast<uint32_t>(inputs.size()));
+    }
+    ASSIGN_OR_RETURN(program::Attrs attrs, program::ResolveAttrs(def, op));
+    ASSIGN_OR_RETURN(ops::Tensors outputs,
+                     ops::RunEager(*known, inputs, ends, std::move(attrs),
+                                   DefaultContext()));
+    size_t next = 0;
+    for (const program::SlotDef& slot : def.outputs) {
+      const Names& names = op.output(slot.name);
+      const size_t count = slot.variadic ? names.size() : 1;
+      for (size_t i = 0; i < count && next < outputs.size(); ++i, ++next) {
+        if (i < names.size()) values_[names[i]] = outputs[next];
+      }
+    }
+    return OkStatus();
+  }
+
+  std::map<std::string, at::Tensor> values_;
+};
+
+std::vector<Tensor> RunEagerly(const StaticProgram& program, const Names& names,
+                               const std::vector<Tensor*>& values,
+                               const Names& fetches) {
+  FLEET_CHECK(names.size() == values.size());
+  std::map<std::string, at::Tensor> named;
+  for (size_t i = 0; i < names.size(); ++i) named[names[i]] = values[i]->value;
+  EagerRun run(std::move(named));
+  ThrowIfError(WithoutGil([&] { return run.Run(program.graph->block(0)); }));
+  std::vector<Tensor> out;
+  for (const std::string& name : fetches) {
+    out.push_back(Tensor{ValueOrThrow(run.Find(name))});
+  }
+  return out;
+}
+
 void BindPrograms(nb::module_& m) {
+  m.def("run_eagerly", RunEagerly);
   m.def("serialize_program", [](const StaticProgram& program) {
     const std::string bytes = exec::SerializeProgram(*program.graph);
     return nb::bytes(bytes.data(), bytes.size());

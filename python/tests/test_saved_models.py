@@ -12,7 +12,8 @@ import numpy as np
 import paddle
 import paddle.fluid as fluid
 import pytest
-from paddle import static
+from paddle import inference, static
+from paddle.distributed import fleet
 from paddle.framework import state_file
 from paddle.framework.io import DataLossError
 from paddle.static import InputSpec
@@ -123,16 +124,16 @@ def test_a_layer_of_paddle_2_6(exe):
 def test_a_predictor_for_every_layout():
     inputs, outputs = examples(OLD / "mlp")
     for config in (
-        paddle.inference.Config(str(OLD / "mlp")),
-        paddle.inference.Config(
+        inference.Config(str(OLD / "mlp")),
+        inference.Config(
             str(OLD / "mlp_combined" / "model"), str(OLD / "mlp_combined" / "params")
         ),
-        paddle.inference.Config(str(NEW / "mlp")),
-        paddle.inference.Config(str(NEW / "mlp.pdmodel"), str(NEW / "mlp.pdiparams")),
+        inference.Config(str(NEW / "mlp")),
+        inference.Config(str(NEW / "mlp.pdmodel"), str(NEW / "mlp.pdiparams")),
     ):
         config.disable_gpu()
         config.enable_memory_optim()
-        predictor = paddle.inference.create_predictor(config)
+        predictor = inference.create_predictor(config)
         assert predictor.get_input_names() == ["x"]
         handle = predictor.get_input_handle("x")
         handle.reshape([5, 6])
@@ -270,17 +271,17 @@ def test_values_in_files(static_mode, exe, tmp_path):
             wanted = before[name] if name in names else before[name] * 0 - 1
             np.testing.assert_array_equal(value, wanted, err_msg=name)
 
-    io, a, b = fluid.io, str(tmp_path / "a"), str(tmp_path / "b")
-    io.save_persistables(exe, a, main)
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    fluid.io.save_persistables(exe, a, main)
     assert set(os.listdir(a)) == set(before)
-    check_loading(lambda: io.load_persistables(exe, a, main), before)
-    io.save_persistables(exe, b, main, "all")
+    check_loading(lambda: fluid.io.load_persistables(exe, a, main), before)
+    fluid.io.save_persistables(exe, b, main, "all")
     assert os.listdir(b) == ["all"]
-    check_loading(lambda: io.load_persistables(exe, b, main, "all"), before)
+    check_loading(lambda: fluid.io.load_persistables(exe, b, main, "all"), before)
     check_loading(lambda: static.load(main, a, exe), before)
-    io.save_params(exe, str(tmp_path / "c"), main)
+    fluid.io.save_params(exe, str(tmp_path / "c"), main)
     assert set(os.listdir(tmp_path / "c")) == params
-    check_loading(lambda: io.load_params(exe, str(tmp_path / "c"), main), params)
+    check_loading(lambda: fluid.io.load_params(exe, str(tmp_path / "c"), main), params)
     some = [main.global_block().var("fc_0.w_0")]
     static.save_vars(exe, str(tmp_path / "d"), vars=some, filename="w")
     check_loading(
@@ -301,6 +302,31 @@ def test_values_in_files(static_mode, exe, tmp_path):
         + [v for v in main.list_vars() if v.persistable and v.name not in params],
     )
     np.testing.assert_array_equal(state["fc_0.w_0"], before["fc_0.w_0"])
+
+
+def test_fleet_saves_outside_of_a_job(static_mode, exe, tmp_path):
+    fleet.init()
+    x, label, y, loss = net()
+    array = started(exe)
+    main = static.default_main_program()
+    folder, values = str(tmp_path / "model"), str(tmp_path / "values")
+    fleet.save_inference_model(exe, folder, ["x"], [y], main)
+    fleet.save_persistables(exe, values, main)
+    persistables = {v.name for v in main.list_vars() if v.persistable}
+    assert set(os.listdir(values)) == persistables
+    wanted = exe.run(
+        static.normalize_program(main, [x], [y]), {"x": array}, fetch_list=[y.name]
+    )
+    with static.scope_guard(static.Scope()):
+        program, feeds, fetches = fluid.io.load_inference_model(folder, exe)
+        check(exe.run(program, feed={"x": array}, fetch_list=fetches), wanted)
+    with pytest.raises(TypeError, match="executor must be an Executor"):
+        fleet.save_persistables(None, values, main)
+    compiled = static.CompiledProgram(main)
+    with pytest.raises(TypeError, match="must be a Program"):
+        fleet.save_persistables(exe, values, compiled)
+    with pytest.raises(TypeError, match="must be a Program"):
+        fleet.save_inference_model(exe, folder, ["x"], [y], compiled)
 
 
 def test_wrong_arguments(static_mode, exe, tmp_path):
@@ -534,21 +560,46 @@ def test_a_layer_is_saved_and_loaded(eager_mode, tmp_path):
     layer.eval()
     wanted = layer(image).numpy()
     loaded = paddle.jit.load(path)
+    assert isinstance(loaded, paddle.jit.TranslatedLayer)
     np.testing.assert_allclose(loaded(image).numpy(), wanted, rtol=1e-5, atol=1e-6)
     assert loaded(image[:2]).shape == [2, 5]
     with pytest.raises(ValueError, match="takes 1 inputs"):
         loaded(image, image)
-    with pytest.raises(RuntimeError, match="inference"):
-        loaded.train()
     twin = Net()
     twin.set_state_dict(loaded.state_dict())
     twin.eval()
     np.testing.assert_array_equal(twin(image).numpy(), wanted)
-    predictor = paddle.inference.create_predictor(
-        paddle.inference.Config(path + ".pdmodel", path + ".pdiparams")
+    predictor = inference.create_predictor(
+        inference.Config(path + ".pdmodel", path + ".pdiparams")
     )
     got = predictor.run([image.numpy()])
     np.testing.assert_allclose(got[0].numpy(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_loaded_layer_is_trained_on(eager_mode, tmp_path):
+    layer, image = trained_net()
+    layer.eval()  # as the loaded one: dropout and batch norm of evaluation
+    path = str(tmp_path / "net")
+    paddle.jit.save(layer, path, input_spec=[InputSpec([None, 1, 6, 6], "float32")])
+    loaded = paddle.jit.load(path)
+    loaded.train()
+    losses = []
+    for net in (layer, loaded):
+        sgd = paddle.optimizer.SGD(0.1, parameters=net.parameters())
+        losses.append([])
+        for _ in range(4):
+            loss = paddle.mean(net(image) ** 2)
+            loss.backward()
+            sgd.step()
+            sgd.clear_grad()
+            losses[-1].append(float(loss))
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+    assert losses[0][-1] < losses[0][0]
+    # The executor sees the new values.
+    loaded.eval()
+    np.testing.assert_allclose(
+        loaded(image).numpy(), layer(image).numpy(), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_to_static(eager_mode, tmp_path):
@@ -581,6 +632,7 @@ def test_to_static(eager_mode, tmp_path):
         def forward(self, x):
             return self.fc(x), x
 
+    assert paddle.jit.not_to_static(double) is double
     layer = Marked()
     x = paddle.rand([2, 3])
     wanted = layer(x)
@@ -609,7 +661,6 @@ def test_a_traced_layer(eager_mode, tmp_path):
 
 
 def test_wrong_use_of_a_predictor():
-    inference = paddle.inference
     with pytest.raises(ValueError, match="names no model"):
         inference.create_predictor(inference.Config())
     with pytest.raises(TypeError, match="takes a Config"):
@@ -617,6 +668,7 @@ def test_wrong_use_of_a_predictor():
     with pytest.raises(FileNotFoundError):
         inference.create_predictor(inference.Config("absent.pdmodel", "absent"))
     predictor = inference.create_predictor(inference.Config(str(NEW / "mlp")))
+    assert isinstance(predictor, inference.Predictor)
     with pytest.raises(RuntimeError, match="'x' has no value"):
         predictor.run()
     with pytest.raises(KeyError, match="no input 'y'"):
@@ -626,7 +678,6 @@ def test_wrong_use_of_a_predictor():
 
 
 def test_predictors_share_parameters():
-    inference = paddle.inference
     inputs, outputs = examples(NEW / "cnn")
     pool = inference.PredictorPool(inference.Config(str(NEW / "cnn")), 2)
     for i in range(2):
@@ -642,16 +693,16 @@ def test_a_model_from_memory():
     inputs, outputs = examples(NEW / "embedding")
     program = (NEW / "embedding.pdmodel").read_bytes()
     params = (NEW / "embedding.pdiparams").read_bytes()
-    config = paddle.inference.Config()
+    config = inference.Config()
     config.set_model_buffer(program, len(program), params, len(params))
     assert config.model_from_memory()
-    predictor = paddle.inference.create_predictor(config)
+    predictor = inference.create_predictor(config)
     names = predictor.get_input_names()
     check(predictor.run([inputs[name] for name in names]), outputs)
 
 
 def test_settings_are_kept():
-    config = paddle.inference.Config("a.pdmodel", "a.pdiparams")
+    config = inference.Config("a.pdmodel", "a.pdiparams")
     assert (config.prog_file(), config.params_file()) == ("a.pdmodel", "a.pdiparams")
     config.set_cpu_math_library_num_threads(2)
     assert config.cpu_math_library_num_threads() == 2
