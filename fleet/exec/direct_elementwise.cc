@@ -30,12 +30,18 @@ using UnaryGrad = void (*)(const float* y, const float* dy, float* dx,
                            size_t n);
 
 void Relu(const float* x, float* y, size_t n) {
-  // A NaN stays one.
-  for (size_t i = 0; i < n; ++i) y[i] = x[i] <= 0 ? 0 : x[i];
+  for (size_t i = 0; i < n; ++i) {
+    const float a = x[i];
+    y[i] = a <= 0 ? 0 : a;  // a NaN stays one
+  }
 }
 
+// Reads both before it asks: a load under a condition makes no vector code.
 void ReluGrad(const float* y, const float* dy, float* dx, size_t n) {
-  for (size_t i = 0; i < n; ++i) dx[i] = y[i] <= 0 ? 0 : dy[i];
+  for (size_t i = 0; i < n; ++i) {
+    const float out = y[i], up = dy[i];
+    dx[i] = out <= 0 ? 0 : up;
+  }
 }
 
 void Square(const float* x, float* y, size_t n) {

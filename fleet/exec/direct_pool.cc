@@ -24,40 +24,58 @@ Inside Clip(const PoolShape& s, int axis, int64_t place) {
           std::min(s.kernel[axis], s.in_size[axis] - start)};
 }
 
-void MaxOfImage(const PoolShape& s, const float* x, float* y, uint8_t* mask) {
+// Where x[c] beats best[c], it takes its place, and `number` that of which[c].
+// A NaN wins, and the first of equals. Masks in place of branches, so that the
+// compiler makes vectors of it; the same below.
+void KeepLarger(int64_t n, const float* __restrict x, int32_t number,
+                float* __restrict best, int32_t* __restrict which) {
+  for (int64_t c = 0; c < n; ++c) {
+    const float a = best[c], b = x[c];
+    const int32_t wins =
+        -static_cast<int32_t>(!(b <= a)) & -static_cast<int32_t>(a == a);
+    which[c] = (number & wins) | (which[c] & ~wins);
+    best[c] = wins != 0 ? b : a;
+  }
+}
+
+void AddWhere(int64_t n, const float* __restrict x,
+              const int32_t* __restrict which, int32_t number,
+              float* __restrict to) {
+  for (int64_t c = 0; c < n; ++c) {
+    const float taken = x[c];
+    to[c] += which[c] == number ? taken : 0.0f;
+  }
+}
+
+void MaxOfImage(const PoolShape& s, const float* x, float* y, int32_t* mask) {
   const int64_t channels = s.channels;
   for (int64_t i = 0; i < s.out_size[0]; ++i) {
     const Inside rows = Clip(s, 0, i);
     for (int64_t j = 0; j < s.out_size[1]; ++j) {
       const Inside columns = Clip(s, 1, j);
       float* best = y + (i * s.out_size[1] + j) * channels;
-      uint8_t* which = mask + (i * s.out_size[1] + j) * channels;
+      int32_t* which = mask + (i * s.out_size[1] + j) * channels;
       bool first = true;
       for (int64_t r = rows.from; r < rows.to; ++r) {
         const int64_t row = i * s.stride[0] - s.begin[0] + r;
         for (int64_t q = columns.from; q < columns.to; ++q) {
           const int64_t column = j * s.stride[1] - s.begin[1] + q;
           const float* from = x + (row * s.in_size[1] + column) * channels;
-          const auto number = static_cast<uint8_t>(r * s.kernel[1] + q);
+          const auto number = static_cast<int32_t>(r * s.kernel[1] + q);
           if (first) {
             std::memcpy(best, from, channels * sizeof(float));
-            std::memset(which, number, channels);
+            std::fill_n(which, channels, number);
             first = false;
             continue;
           }
-          for (int64_t c = 0; c < channels; ++c) {
-            // A NaN wins, and the first of equals.
-            const bool wins = !(from[c] <= best[c]) && best[c] == best[c];
-            which[c] = wins ? number : which[c];
-            best[c] = wins ? from[c] : best[c];
-          }
+          KeepLarger(channels, from, number, best, which);
         }
       }
     }
   }
 }
 
-void MaxOfImageGrad(const PoolShape& s, const float* dy, const uint8_t* mask,
+void MaxOfImageGrad(const PoolShape& s, const float* dy, const int32_t* mask,
                     float* dx) {
   const int64_t channels = s.channels;
   std::fill_n(dx, s.in_size[0] * s.in_size[1] * channels, 0.0f);
@@ -66,16 +84,14 @@ void MaxOfImageGrad(const PoolShape& s, const float* dy, const uint8_t* mask,
     for (int64_t j = 0; j < s.out_size[1]; ++j) {
       const Inside columns = Clip(s, 1, j);
       const float* up = dy + (i * s.out_size[1] + j) * channels;
-      const uint8_t* which = mask + (i * s.out_size[1] + j) * channels;
+      const int32_t* which = mask + (i * s.out_size[1] + j) * channels;
       for (int64_t r = rows.from; r < rows.to; ++r) {
         const int64_t row = i * s.stride[0] - s.begin[0] + r;
         for (int64_t q = columns.from; q < columns.to; ++q) {
           const int64_t column = j * s.stride[1] - s.begin[1] + q;
           float* to = dx + (row * s.in_size[1] + column) * channels;
-          const auto number = static_cast<uint8_t>(r * s.kernel[1] + q);
-          for (int64_t c = 0; c < channels; ++c) {
-            to[c] += which[c] == number ? up[c] : 0.0f;
-          }
+          const auto number = static_cast<int32_t>(r * s.kernel[1] + q);
+          AddWhere(channels, up, which, number, to);
         }
       }
     }
@@ -103,7 +119,7 @@ bool MakePool(Graph& g, int node) {
   g.Reads(node, {x});
   if (shape->max) {
     n.direct = [=, s = *shape](void* const* m) {
-      auto* numbers = static_cast<uint8_t*>(m[mask]);
+      auto* numbers = static_cast<int32_t*>(m[mask]);
       ForImages(s, [&](int64_t in, int64_t out) {
         MaxOfImage(s, FloatIn(m, x) + in, FloatOut(m, y) + out, numbers + out);
       });
@@ -137,7 +153,7 @@ bool MakePoolGrad(Graph& g, int node) {
     const int mask = g.In(n, 1);
     g.Reads(node, {mask, dy});
     n.direct = [=, s = *shape](void* const* m) {
-      const auto* numbers = static_cast<const uint8_t*>(m[mask]);
+      const auto* numbers = static_cast<const int32_t*>(m[mask]);
       ForImages(s, [&](int64_t in, int64_t out) {
         MaxOfImageGrad(s, FloatIn(m, dy) + out, numbers + out,
                        FloatOut(m, dx) + in);

@@ -83,7 +83,7 @@ class Pass {
   }
 
  private:
-  // The forms of a maximum pool keep a byte in place of the number of each
+  // The forms of a maximum pool keep a small number in place of that of each
   // element that won, if nobody but the gradient reads that.
   void TakeMask(const Node& node) {
     if (node.kernel == nullptr || node.kernel->backward ||
@@ -98,7 +98,7 @@ class Pass {
     for (int reader : numbers.readers) {
       if (!g_.Is(reader, node.kernel->def->name + "_grad")) return;
     }
-    numbers.type.dtype = DType::kUint8;
+    numbers.type.dtype = DType::kInt32;
     // A pool that the forms do not take gives numbers after all.
     if (!ReadPool(g_, node)) numbers.type.dtype = DType::kInt64;
   }
@@ -280,7 +280,7 @@ std::optional<PoolShape> ReadPool(const Graph& g, const Node& n) {
     return std::nullopt;
   }
   const int mask = n.kernel->backward ? g.In(n, 1) : g.Out(n, 1);
-  if (whole || mask == kNone || g.values[mask].type.dtype != DType::kUint8) {
+  if (whole || mask == kNone || g.values[mask].type.dtype != DType::kInt32) {
     return std::nullopt;
   }
   auto windows = program::MakeWindows(
@@ -301,7 +301,6 @@ std::optional<PoolShape> ReadPool(const Graph& g, const Node& n) {
       return std::nullopt;
     }
   }
-  if (s.kernel[0] * s.kernel[1] > 255) return std::nullopt;
   return s;
 }
 

@@ -22,8 +22,8 @@ void ChooseLayouts(Graph& graph, const std::vector<int*>& plain);
 // Of conv2d and its gradient.
 std::optional<ops::ConvShape> ReadConv(const Graph& graph, const Node& node);
 
-// Of maximum pools and their gradients, where a byte says which element of its
-// window won; and of the average over all of an image.
+// Of maximum pools and their gradients, where a number says which element of
+// its window won; and of the average over all of an image.
 struct PoolShape {
   bool max;
   int64_t batch, channels;
