@@ -113,7 +113,7 @@ def _slice(x, parts):
             continue
         if isinstance(part, slice):
             begin, end, step = _bounds(part)
-            if (begin, end, step) != (0, _END, 1):
+            if part.start is not None or part.stop is not None or step != 1:
                 axes.append(dim)
                 starts.append(begin)
                 ends.append(end)
