@@ -86,11 +86,17 @@ Deadline Roster::NextLossLocked() const {
   return next;
 }
 
-Status Roster::Barrier(const std::string& name, uint64_t round, int worker,
-                       Deadline deadline,
+Status Roster::Barrier(const std::string& name, uint64_t its_round, int worker,
+                       uint64_t incarnation, Deadline deadline,
                        const std::function<Status(int num_workers)>& complete) {
   base::MutexLock lock(mutex_);
   Round& it = rounds_[name];
+  auto& [known, first] = it.begun[worker];
+  if (known != incarnation) {
+    known = incarnation;
+    first = it.number - its_round;
+  }
+  const uint64_t round = first + its_round;
   if (round < it.number) return it.outcome;
   if (round > it.number) {
     return FailedPrecondition("barrier ", name, ": worker ", worker,

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fleet/base/deadline.h"
@@ -41,13 +42,15 @@ class Roster final {
   void Stop(int worker);
 
   // Waits until all workers that have not stopped are at round `round` of the
-  // barrier `name`; each barrier's first is 0. The last to come runs
+  // barrier `name`; a worker counts its rounds from 0. One that was started
+  // again, which another `incarnation` shows, counts anew, and its first round
+  // is the one at which the others are. The last to come runs
   // `complete` (may be empty) with their number, and all get what it returned.
   // A round that is over answers at once, so that a call can be repeated.
   // DeadlineExceeded and Unavailable name who is missing, or was lost; the
   // caller is then not there either.
   Status Barrier(const std::string& name, uint64_t round, int worker,
-                 Deadline deadline,
+                 uint64_t incarnation, Deadline deadline,
                  const std::function<Status(int num_workers)>& complete);
 
   // Ok when every worker has stopped. DeadlineExceeded names those that have
@@ -72,6 +75,9 @@ class Roster final {
     uint64_t number = 0;
     std::set<int> here;
     Status outcome;  // of the round before
+    // By worker: which incarnation came last, and the number that its round 0
+    // has here.
+    std::map<int, std::pair<uint64_t, uint64_t>> begun;
   };
 
   bool LostLocked(const Worker& worker) const REQUIRES(mutex_);

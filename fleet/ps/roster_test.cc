@@ -30,7 +30,7 @@ TEST(Roster, LetsAllThroughWhenTheLastHasCome) {
     std::vector<std::thread> workers;
     for (int i = 0; i < 3; ++i) {
       workers.emplace_back([&, i] {
-        EXPECT_OK(roster.Barrier("b", round, i, Soon(), [&](int n) {
+        EXPECT_OK(roster.Barrier("b", round, i, 1, Soon(), [&](int n) {
           EXPECT_EQ(n, 3);
           ++completed;
           return OkStatus();
@@ -49,7 +49,7 @@ TEST(Roster, NamesWhoIsMissingWhenTheDeadlinePasses) {
   ASSERT_OK(roster.Enter(3));
   roster.Stop(3);
   EXPECT_THAT(
-      roster.Barrier("init", 0, 0, Deadline::After(10ms), {}),
+      roster.Barrier("init", 0, 0, 1, Deadline::After(10ms), {}),
       StatusIs(StatusCode::kDeadlineExceeded,
                AllOf(HasSubstr("barrier init"), HasSubstr("worker 1"),
                      HasSubstr("worker 2 (not seen yet)"),
@@ -59,17 +59,37 @@ TEST(Roster, NamesWhoIsMissingWhenTheDeadlinePasses) {
 TEST(Roster, AnswersARoundThatIsOver) {
   Roster roster({.num_workers = 1});
   ASSERT_OK(roster.Enter(0));
-  ASSERT_OK(roster.Barrier("b", 0, 0, Soon(), {}));
-  EXPECT_OK(roster.Barrier("b", 0, 0, Now(), {}));
-  EXPECT_THAT(roster.Barrier("b", 2, 0, Now(), {}),
+  ASSERT_OK(roster.Barrier("b", 0, 0, 1, Soon(), {}));
+  EXPECT_OK(roster.Barrier("b", 0, 0, 1, Now(), {}));
+  EXPECT_THAT(roster.Barrier("b", 2, 0, 1, Now(), {}),
               HasCode(StatusCode::kFailedPrecondition));
+}
+
+TEST(Roster, LetsAWorkerThatWasStartedAgainJoinTheOthersRound) {
+  Roster roster({.num_workers = 2});
+  ASSERT_OK(roster.Enter(0));
+  ASSERT_OK(roster.Enter(1));
+  auto both = [&](uint64_t round, uint64_t other_round, uint64_t incarnation) {
+    std::thread other([&] {
+      EXPECT_OK(roster.Barrier("b", other_round, 1, incarnation, Soon(), {}));
+    });
+    EXPECT_OK(roster.Barrier("b", round, 0, 1, Soon(), {}));
+    other.join();
+  };
+  for (uint64_t round = 0; round < 5; ++round) both(round, round, 7);
+  // It does not pass through the rounds that are over.
+  EXPECT_THAT(roster.Barrier("b", 0, 1, 8, Now(), {}),
+              HasCode(StatusCode::kDeadlineExceeded));
+  both(5, 0, 8);
+  both(6, 1, 8);
 }
 
 TEST(Roster, DoesNotWaitForAWorkerThatStopped) {
   Roster roster({.num_workers = 2});
   ASSERT_OK(roster.Enter(0));
   ASSERT_OK(roster.Enter(1));
-  std::thread waiter([&] { EXPECT_OK(roster.Barrier("b", 0, 0, Soon(), {})); });
+  std::thread waiter(
+      [&] { EXPECT_OK(roster.Barrier("b", 0, 0, 1, Soon(), {})); });
   roster.Stop(1);
   waiter.join();
 }
@@ -79,14 +99,15 @@ TEST(Roster, FailsABarrierOfALostWorkerAndNamesIt) {
   ASSERT_OK(roster.Enter(0));
   ASSERT_OK(roster.Enter(1));
   roster.Leave(1);
-  EXPECT_THAT(roster.Barrier("b", 0, 0, Soon(), {}),
+  EXPECT_THAT(roster.Barrier("b", 0, 0, 1, Soon(), {}),
               StatusIs(StatusCode::kUnavailable, HasSubstr("worker 1")));
   EXPECT_THAT(roster.WaitUntilStopped(Soon()),
               StatusIs(StatusCode::kUnavailable, HasSubstr("worker 1")));
   // It is back.
   ASSERT_OK(roster.Enter(1));
-  std::thread other([&] { EXPECT_OK(roster.Barrier("b", 0, 1, Soon(), {})); });
-  EXPECT_OK(roster.Barrier("b", 0, 0, Soon(), {}));
+  std::thread other(
+      [&] { EXPECT_OK(roster.Barrier("b", 0, 1, 1, Soon(), {})); });
+  EXPECT_OK(roster.Barrier("b", 0, 0, 1, Soon(), {}));
   other.join();
 }
 
@@ -96,7 +117,7 @@ TEST(Roster, GoesOnWithoutALostWorkerWhenAsked) {
   ASSERT_OK(roster.Enter(1));
   roster.Leave(1);
   int num_workers = 0;
-  EXPECT_OK(roster.Barrier("b", 0, 0, Soon(), [&](int n) {
+  EXPECT_OK(roster.Barrier("b", 0, 0, 1, Soon(), [&](int n) {
     num_workers = n;
     return OkStatus();
   }));
@@ -109,7 +130,7 @@ TEST(Roster, ToldAllWhatCompletionSaid) {
   Roster roster({.num_workers = 1});
   ASSERT_OK(roster.Enter(0));
   EXPECT_THAT(
-      roster.Barrier("b", 0, 0, Soon(), [](int) { return DataLoss("no"); }),
+      roster.Barrier("b", 0, 0, 1, Soon(), [](int) { return DataLoss("no"); }),
       HasCode(StatusCode::kDataLoss));
 }
 
@@ -131,7 +152,7 @@ TEST(Roster, WakesWaitersWhenAborted) {
   Roster roster({.num_workers = 2});
   ASSERT_OK(roster.Enter(0));
   std::thread waiter([&] {
-    EXPECT_THAT(roster.Barrier("b", 0, 0, Soon(), {}),
+    EXPECT_THAT(roster.Barrier("b", 0, 0, 1, Soon(), {}),
                 HasCode(StatusCode::kInternal));
   });
   roster.Abort(Internal("over"));

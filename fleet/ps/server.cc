@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <unistd.h>
 
@@ -409,6 +410,7 @@ Status PsServer::HandleHello(Session& session, const Request& request) {
   if (session.worker >= 0) return FailedPrecondition("a second hello");
   RETURN_IF_ERROR(roster_.Enter(worker));
   session.worker = worker;
+  session.incarnation = incarnation;
   {
     base::MutexLock lock(mutex_);
     std::shared_ptr<Lane>& lane = lanes_[{worker, lane_number}];
@@ -576,12 +578,12 @@ Status PsServer::HandleBarrier(const Session& session, const Request& request) {
   const std::string name(Body(request.body).rest());
   const Deadline deadline =
       Deadline::After(std::chrono::milliseconds(head.timeout_ms));
-  if (head.op == Op::kBarrier) {
-    return roster_.Barrier(name, head.offset, session.worker, deadline, {});
+  std::function<Status(int)> complete;
+  if (head.op == Op::kFinishStep) {
+    complete = [this](int num_workers) { return FinishStep(num_workers); };
   }
-  return roster_.Barrier(
-      name, head.offset, session.worker, deadline,
-      [this](int num_workers) { return FinishStep(num_workers); });
+  return roster_.Barrier(name, head.offset, session.worker, session.incarnation,
+                         deadline, complete);
 }
 
 Status PsServer::HandleSave(const Request& request) {

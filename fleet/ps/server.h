@@ -124,6 +124,7 @@ class PsServer final {
   struct Session {
     channel::Channel* channel = nullptr;
     int worker = -1;  // -1 before kHello
+    uint64_t incarnation = 0;
     std::shared_ptr<Lane> lane;
     std::vector<std::byte> request;
     std::vector<float> rows;

@@ -13,14 +13,15 @@ namespace fleet::table {
 namespace {
 
 bool AllFinite(const float* values, size_t count) {
-  // The largest exponent of all is that of infinity and NaN. On integers, so
-  // that the loop becomes vector code.
-  uint32_t largest = 0;
+  // The largest exponent is that of infinity and NaN. On integers and without
+  // branches, so that the loop becomes vector code.
+  constexpr uint32_t kExponent = 0x7f800000;
+  uint32_t found = 0;
   for (size_t i = 0; i < count; ++i) {
-    const uint32_t bits = std::bit_cast<uint32_t>(values[i]) & 0x7fffffff;
-    largest = bits > largest ? bits : largest;
+    const uint32_t bits = std::bit_cast<uint32_t>(values[i]);
+    found |= (bits & kExponent) == kExponent ? 1 : 0;
   }
-  return largest < 0x7f800000;
+  return found == 0;
 }
 
 struct KeyAndRow {
@@ -135,6 +136,12 @@ void SparseShard::FillNew(Key key, float* row) const {
 }
 
 uint32_t SparseShard::MakeRow(Key key) {
+  const uint32_t row = MakeBlankRow(key);
+  FillNew(key, arena_.at(row));
+  return row;
+}
+
+uint32_t SparseShard::MakeBlankRow(Key key) {
   const uint32_t row = arena_.Add();
   if (changed_.size() * 64 <= row) changed_.resize(changed_.size() + 1024);
   if (cold_ != nullptr) {
@@ -145,9 +152,17 @@ uint32_t SparseShard::MakeRow(Key key) {
     keys_[row] = key;
     flags_[row] = kUsed;
   }
-  FillNew(key, arena_.at(row));
   MarkChanged(row);
   return row;
+}
+
+void SparseShard::LookAhead(const KeyBatch& batch, size_t begin) {
+  const size_t end = std::min(begin + kBatch, batch.count);
+  for (size_t i = begin; i < end; ++i) {
+    const uint64_t hash = HashKey(batch.keys[batch.place(i)]);
+    hashes_[i - begin] = hash;
+    index_.Prefetch(index_.Home(hash));
+  }
 }
 
 bool SparseShard::Admits(Key key, uint32_t before, uint32_t count) const {
@@ -186,8 +201,9 @@ Status SparseShard::Locate(const KeyBatch& batch, size_t begin, size_t n,
   if (cold_ != nullptr) RETURN_IF_ERROR(FetchFromDisk(batch, begin, n));
   const bool admits_all =
       std::holds_alternative<AdmitAll>(setting_.options.entry);
-  const bool creates =
-      missing == Missing::kCreate || (admits_all && missing != Missing::kLeave);
+  const bool creates = missing == Missing::kCreate ||
+                       missing == Missing::kBlank ||
+                       (admits_all && missing != Missing::kLeave);
   bool inserts = creates || missing == Missing::kAdmit;
   Status no_room;
   if (inserts) {
@@ -200,21 +216,21 @@ Status SparseShard::Locate(const KeyBatch& batch, size_t begin, size_t n,
     RETURN_IF_ERROR(arena_.Reserve(n));
   }
 
-  size_t homes[kBatch];
-  for (size_t i = 0; i < n; ++i) {
-    homes[i] = index_.Home(HashKey(batch.keys[batch.place(begin + i)]));
-    index_.Prefetch(homes[i]);
-  }
-  const size_t touched_floats =
-      missing == Missing::kSkip ? layout_.stride : layout_.dim;
+  // The first of a request; later ones were looked at while the ones before
+  // were worked on.
+  if (begin == 0) LookAhead(batch, 0);
+  const bool updates = missing != Missing::kAdmit && missing != Missing::kLeave;
+  const size_t touched_floats = updates ? layout_.stride : layout_.dim;
   for (size_t i = 0; i < n; ++i) {
     const size_t place = batch.place(begin + i);
     const Key key = batch.keys[place];
-    uint32_t* value = inserts ? index_.FindOrInsert(key, homes[i])
-                              : index_.Find(key, homes[i]);
+    const size_t home = index_.Home(hashes_[i]);
+    uint32_t* value =
+        inserts ? index_.FindOrInsert(key, home) : index_.Find(key, home);
     if (value != nullptr && *value < kCandidate) [[likely]] {
       rows[i] = *value;
       arena_.Prefetch(*value, touched_floats);
+      if (updates) __builtin_prefetch(&changed_[*value / 64], 1);
       continue;
     }
     rows[i] = kNoRow;
@@ -227,7 +243,8 @@ Status SparseShard::Locate(const KeyBatch& batch, size_t begin, size_t n,
     const uint32_t count = counts == nullptr ? 1 : counts[place];
     if (creates || Admits(key, before, count)) {
       if (!is_new) --num_candidates_;
-      rows[i] = *value = MakeRow(key);
+      rows[i] = *value =
+          missing == Missing::kBlank ? MakeBlankRow(key) : MakeRow(key);
     } else {
       if (is_new) ++num_candidates_;
       const uint64_t seen =
@@ -235,6 +252,7 @@ Status SparseShard::Locate(const KeyBatch& batch, size_t begin, size_t n,
       *value = kCandidate + static_cast<uint32_t>(seen);
     }
   }
+  LookAhead(batch, begin + n);
   if (cold_ != nullptr) {
     for (size_t i = 0; i < n; ++i) {
       if (rows[i] != kNoRow) flags_[rows[i]] |= kUsed;
@@ -272,7 +290,7 @@ Status SparseShard::FetchFromDisk(const KeyBatch& batch, size_t begin,
   for (size_t i = 0; i < num_absent; ++i) {
     if (!found[i]) continue;
     const Key key = absent[i];
-    const uint32_t row = MakeRow(key);
+    const uint32_t row = MakeBlankRow(key);
     *index_.FindOrInsert(key, index_.Home(HashKey(key))) = row;
     std::memcpy(arena_.at(row), into[i], layout_.stride * sizeof(float));
     flags_[row] = kUsed;
@@ -412,7 +430,25 @@ void SparseShard::CatchUp(float* row) const {
 
 Status SparseShard::Pull(const KeyBatch& batch, bool training,
                          const uint32_t* counts, float* rows) {
-  const size_t dim = layout_.dim;
+  // A size that is known makes the copy of a row a few instructions.
+  switch (layout_.dim) {
+    case 8:
+      return PullRows<8>(batch, training, counts, rows);
+    case 16:
+      return PullRows<16>(batch, training, counts, rows);
+    case 32:
+      return PullRows<32>(batch, training, counts, rows);
+    case 64:
+      return PullRows<64>(batch, training, counts, rows);
+    default:
+      return PullRows<0>(batch, training, counts, rows);
+  }
+}
+
+template <size_t kDim>
+Status SparseShard::PullRows(const KeyBatch& batch, bool training,
+                             const uint32_t* counts, float* rows) {
+  const size_t dim = kDim == 0 ? layout_.dim : kDim;
   const bool admits_all =
       std::holds_alternative<AdmitAll>(setting_.options.entry);
   std::vector<float> initial;
@@ -517,6 +553,9 @@ Status SparseShard::Push(const KeyBatch& batch, const float* gradients,
   for (size_t begin = 0; begin < batch.count; begin += kBatch) {
     const size_t n = std::min(kBatch, batch.count - begin);
     RETURN_IF_ERROR(Locate(batch, begin, n, Missing::kSkip, nullptr, located));
+    // All at once where the gradients are neighbours, which is faster.
+    const bool finite =
+        batch.order == nullptr && AllFinite(gradients + begin * dim, n * dim);
     size_t num_updates = 0;
     for (size_t i = 0; i < n; ++i) {
       if (located[i] == kNoRow) continue;
@@ -536,7 +575,7 @@ Status SparseShard::Push(const KeyBatch& batch, const float* gradients,
         }
       }
       MarkChanged(located[i]);
-      if (!AllFinite(gradient, dim)) {
+      if (!finite && !AllFinite(gradient, dim)) {
         ++num_nonfinite_;
         if (setting_.options.update.drop_nonfinite) continue;
       }
@@ -594,8 +633,7 @@ Status SparseShard::PutRows(const KeyBatch& batch, const float* rows,
   uint32_t located[kBatch];
   for (size_t begin = 0; begin < batch.count; begin += kBatch) {
     const size_t n = std::min(kBatch, batch.count - begin);
-    RETURN_IF_ERROR(
-        Locate(batch, begin, n, Missing::kCreate, nullptr, located));
+    RETURN_IF_ERROR(Locate(batch, begin, n, Missing::kBlank, nullptr, located));
     for (size_t i = 0; i < n; ++i) {
       std::memcpy(arena_.at(located[i]),
                   rows + batch.place(begin + i) * layout_.stride,

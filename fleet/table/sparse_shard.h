@@ -115,7 +115,13 @@ class SparseShard final {
     kAdmit,   // as the entry rule says
     kSkip,    // a row only where the entry rule admits all
     kCreate,  // always a row
+    kBlank,   // the same, with whatever content
   };
+
+  // Pull for rows of kDim values; 0: of any number.
+  template <size_t kDim>
+  Status PullRows(const KeyBatch& batch, bool training, const uint32_t* counts,
+                  float* rows);
 
   // The rows of keys [begin, begin + n) of the batch, kNoRow where there is
   // none.
@@ -125,6 +131,10 @@ class SparseShard final {
   Status FetchFromDisk(const KeyBatch& batch, size_t begin, size_t n);
   Status WriteToDisk(std::span<const uint32_t> rows);
   uint32_t MakeRow(Key key);
+  uint32_t MakeBlankRow(Key key);
+  // Works out the hashes of keys [begin, begin + kBatch) of the batch, and asks
+  // for their places in the index.
+  void LookAhead(const KeyBatch& batch, size_t begin);
   bool Admits(Key key, uint32_t before, uint32_t count) const;
   Status CheckRoom() const;
   // Rows leave memory until n more have room.
@@ -156,6 +166,7 @@ class SparseShard final {
 
   KeyIndex index_;
   RowArena arena_;
+  std::array<uint64_t, kBatch> hashes_;  // of the keys that are located next
   uint64_t num_candidates_ = 0;
   uint64_t num_nonfinite_ = 0;
   std::vector<uint64_t> changed_;  // a bit for each row

@@ -20,6 +20,11 @@
 #include "fleet/table/sparse_table.h"
 
 namespace fleet::table {
+
+std::string BenchmarkFolder() {
+  return base::Concat("table_benchmark.", getpid());
+}
+
 namespace {
 
 constexpr size_t kDim = 16;
@@ -129,10 +134,6 @@ BENCHMARK_CAPTURE(Push, Uniform10M, Uniform)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(Pull, Zipf1M, Zipf)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(Push, Zipf1M, Zipf)->Unit(benchmark::kMillisecond);
 
-std::string BenchmarkFolder() {
-  return base::Concat("table_benchmark.", getpid());
-}
-
 // A million rows, to disk and back, synced.
 void Save(benchmark::State& state) {
   Case& c = Zipf();
@@ -163,6 +164,7 @@ BENCHMARK(Load)->UseRealTime()->Unit(benchmark::kMillisecond);
 void WriteAndSync(benchmark::State& state) {
   const std::string bytes(72'352'068, 'x');
   const std::string path = BenchmarkFolder() + "/plain";
+  FLEET_CHECK(base::MakeFolders(BenchmarkFolder()).ok());
   for (auto _ : state) {
     std::FILE* file = std::fopen(path.c_str(), "wb");
     FLEET_CHECK(file != nullptr);
@@ -175,7 +177,6 @@ void WriteAndSync(benchmark::State& state) {
     (void)std::remove(path.c_str());
     state.ResumeTiming();
   }
-  std::filesystem::remove_all(BenchmarkFolder());
 }
 BENCHMARK(WriteAndSync)->UseRealTime()->Unit(benchmark::kMillisecond);
 
@@ -226,4 +227,8 @@ BENCHMARK(Grow)->Iterations(1)->Unit(benchmark::kMillisecond);
 }  // namespace
 }  // namespace fleet::table
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+  std::filesystem::remove_all(fleet::table::BenchmarkFolder());
+}
