@@ -46,6 +46,24 @@ def test_offsets_may_be_fed_by_themselves():
     np.testing.assert_allclose(got, wanted, 1e-5)
 
 
+def test_values_of_sequences_come_with_their_lengths():
+    x = data()
+    hidden, pooled = x * 2.0, layers.sequence_pool(x, "sum")
+    executor = static.Executor(paddle.CPUPlace())
+    got = executor.run(
+        feed={"x": sequence(ROWS)},
+        fetch_list=[pooled, hidden.name, x],
+        return_numpy=False,
+    )
+    assert isinstance(got[0], paddle.Tensor) and got[0].shape == [3, 2]
+    for value, factor in zip(got[1:], (2, 1)):
+        assert isinstance(value, fluid.LoDTensor)
+        assert value.recursive_sequence_lengths() == [LENGTHS]
+        np.testing.assert_array_equal(np.array(value), factor * ROWS)
+    (again,) = executor.run(feed={"x": got[1]}, fetch_list=[pooled])
+    np.testing.assert_allclose(again, 2 * got[0].numpy(), 1e-5)
+
+
 def test_lengths_change_from_run_to_run():
     x = data()
     pooled = layers.sequence_pool(x, "max", pad_value=-1.0)
