@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "fleet/plan/broadcast_state.h"
+#include "fleet/plan/sync_batch_norm.h"
 
 namespace fleet::plan {
 
@@ -24,6 +25,9 @@ Result<std::vector<std::string>> ApplyPlan(program::Program& main,
         role.worker_num, " workers");
   }
   passes.emplace_back("insert_allreduce");
+  if (strategy.sync_batch_norm && SyncBatchNorm(main)) {
+    passes.emplace_back("sync_batch_norm");
+  }
   if (BroadcastState(startup)) passes.emplace_back("broadcast_state");
   return passes;
 }

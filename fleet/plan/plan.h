@@ -28,6 +28,8 @@ namespace fleet::plan {
 // What the user wishes. The defaults are those of Paddle.
 struct Strategy {
   AllReduceOptions allreduce;
+  // Batch norms take the statistics of the batches of all ranks.
+  bool sync_batch_norm = false;
 };
 
 struct Plan {

@@ -15,6 +15,7 @@
 #include "fleet/ops/kernel.h"
 #include "fleet/sync/row_exchange.h"
 #include "fleet/sync/state.h"
+#include "fleet/sync/static_batch_norm.h"
 #include "fleet/sync/tensor_collectives.h"
 
 namespace fleet::sync {
@@ -453,10 +454,11 @@ StaticCollectives::~StaticCollectives() = default;
 
 const std::vector<std::string>& StaticCollectives::Types() {
   static const std::vector<std::string> types = {
-      "c_allreduce_start", "c_allreduce_wait",   "c_broadcast_state",
-      "c_allreduce_sum",   "c_allreduce_max",    "c_allreduce_min",
-      "c_allreduce_prod",  "c_broadcast",        "c_allgather",
-      "c_reducescatter",   "c_sync_comm_stream", "c_sync_calc_stream"};
+      "c_allreduce_start", "c_allreduce_wait",    "c_broadcast_state",
+      "c_allreduce_sum",   "c_allreduce_max",     "c_allreduce_min",
+      "c_allreduce_prod",  "c_broadcast",         "c_allgather",
+      "c_reducescatter",   "c_sync_comm_stream",  "c_sync_calc_stream",
+      "sync_batch_norm",   "sync_batch_norm_grad"};
   return types;
 }
 
@@ -504,6 +506,9 @@ StepResult StaticCollectives::Prepare(const Operation& op) {
   if (type == "c_reducescatter") return MakeReduceScatter(group);
   if (type == "c_sync_comm_stream" || type == "c_sync_calc_stream") {
     return MakeSync(group);
+  }
+  if (type == "sync_batch_norm" || type == "sync_batch_norm_grad") {
+    return PrepareSyncBatchNorm(*group.communicator, group.timeout, op);
   }
   return NotFound("no collective is called ", type);
 }

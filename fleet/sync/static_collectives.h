@@ -9,9 +9,9 @@
 //   collectives->AddTo(executor);
 //
 // The operations are those that plan/ inserts (c_allreduce_start,
-// c_allreduce_wait, c_broadcast_state) and Paddle's (c_allreduce_sum and so on,
-// c_broadcast, c_allgather, c_reducescatter, c_sync_...). All ranks run the
-// same programs in the same order.
+// c_allreduce_wait, c_broadcast_state, sync_batch_norm) and Paddle's
+// (c_allreduce_sum and so on, c_broadcast, c_allgather, c_reducescatter,
+// c_sync_...). All ranks run the same programs in the same order.
 //
 // A bucket lies in memory of the communicator, one gradient behind the other,
 // each at a cache line, and the executor has gradients computed there if it

@@ -101,6 +101,62 @@ Tensor Normalize(const Tensor& x, const Statistics& statistics,
   return out.to(x.scalar_type());
 }
 
+// Channels are axis 1 in what follows.
+Result<SyncBatchNormForwardResult> Forward(
+    Communicator& communicator, const Tensor& x, const Tensor& weight,
+    const Tensor& bias, const Tensor& running_mean, const Tensor& running_var,
+    const SyncBatchNormOptions& options) {
+  ASSIGN_OR_RETURN(std::vector<Tensor> rows,
+                   AllGather(communicator, LocalStatistics(x),
+                             Deadline::After(options.timeout)));
+  const Statistics statistics = Combine(rows);
+  const double n = statistics.count;
+  UpdateRunning(running_mean, statistics.mean, options.momentum);
+  UpdateRunning(running_var,
+                options.unbiased && n > 1 ? statistics.variance * (n / (n - 1))
+                                          : statistics.variance,
+                options.momentum);
+  return SyncBatchNormForwardResult{
+      Normalize(x, statistics, weight, bias, options.epsilon), statistics.mean,
+      at::rsqrt(statistics.variance + options.epsilon)};
+}
+
+Result<SyncBatchNormGradients> Backward(Communicator& communicator,
+                                        const Tensor& x, const Tensor& weight,
+                                        const Tensor& saved_mean,
+                                        const Tensor& saved_inverse,
+                                        const Tensor& out_gradient,
+                                        std::chrono::milliseconds timeout) {
+  const at::ScalarType type = SumType(x);
+  const Tensor mean = saved_mean.to(type), inverse = saved_inverse.to(type);
+  const Tensor dy = out_gradient.to(type);
+  const Tensor distance = x.to(type) - Broadcastable(mean, x);
+  const int64_t channels = x.size(1);
+  const auto options = x.options().dtype(at::kDouble);
+  // Sums over this rank's batch, and its size.
+  Tensor all = at::zeros({2 * channels + 1}, options);
+  if (x.numel() > 0) {
+    const auto count = static_cast<double>(x.numel() / channels);
+    all = at::cat({at::sum(dy, BatchAxes(x)).to(at::kDouble),
+                   at::sum(dy * distance, BatchAxes(x)).to(at::kDouble),
+                   at::full({1}, count, options)});
+  }
+  Tensor dbias = all.narrow(0, 0, channels).to(type, false, /*copy=*/true);
+  Tensor dweight = all.narrow(0, channels, channels).to(type) * inverse;
+  RETURN_IF_ERROR(AllReduce(communicator, all, comm::ReduceOp::kSum,
+                            Deadline::After(timeout)));
+  all.div_(all[2 * channels].item<double>());
+  Tensor mean_dy = all.narrow(0, 0, channels).to(type);
+  Tensor slope = all.narrow(0, channels, channels).to(type) * inverse * inverse;
+  Tensor scale = inverse * weight.to(type);
+  Tensor dx =
+      (dy - Broadcastable(mean_dy, x) - distance * Broadcastable(slope, x)) *
+      Broadcastable(scale, x);
+  return SyncBatchNormGradients{dx.to(x.scalar_type()),
+                                dweight.to(weight.scalar_type()),
+                                dbias.to(weight.scalar_type())};
+}
+
 // What is no variable of the function.
 struct Surroundings {
   Communicator& communicator;
@@ -117,67 +173,61 @@ class Node final : public torch::autograd::Function<Node> {
                         const Surroundings& surroundings) {
     const auto& [communicator, running_mean, running_var, options] =
         surroundings;
-    auto rows = AllGather(communicator, LocalStatistics(x),
-                          Deadline::After(options.timeout));
-    if (!rows.ok()) throw ExchangeError(rows.status());
-    const Statistics statistics = Combine(*rows);
-    const double n = statistics.count;
-    UpdateRunning(running_mean, statistics.mean, options.momentum);
-    UpdateRunning(running_var,
-                  options.unbiased && n > 1
-                      ? statistics.variance * (n / (n - 1))
-                      : statistics.variance,
-                  options.momentum);
-    context->save_for_backward(
-        {x, weight, statistics.mean,
-         at::rsqrt(statistics.variance + options.epsilon)});
+    auto result = Forward(communicator, x, weight, bias, running_mean,
+                          running_var, options);
+    if (!result.ok()) throw ExchangeError(result.status());
+    context->save_for_backward({x, weight, result->mean, result->inverse});
     context->saved_data["communicator"] =
         reinterpret_cast<int64_t>(&communicator);
     context->saved_data["timeout"] =
         static_cast<int64_t>(options.timeout.count());
-    context->saved_data["count"] = n;
-    return Normalize(x, statistics, weight, bias, options.epsilon);
+    return result->out;
   }
 
   static tensor_list backward(AutogradContext* context, tensor_list grads) {
     TORCH_CHECK(!at::GradMode::is_enabled(),
                 "sync_batch_norm can be differentiated once only");
     const tensor_list saved = context->get_saved_variables();
-    const Tensor &x = saved[0], &weight = saved[1];
-    const at::ScalarType type = SumType(x);
-    const Tensor mean = saved[2].to(type), inverse = saved[3].to(type);
-    const Tensor dy = grads[0].to(type);
-    const Tensor distance = x.to(type) - Broadcastable(mean, x);
-    const int64_t channels = x.size(1);
-    Tensor sums = at::zeros({2 * channels}, x.options().dtype(at::kDouble));
-    if (x.numel() > 0) {
-      sums = at::cat({at::sum(dy, BatchAxes(x)),
-                      at::sum(dy * distance, BatchAxes(x))})
-                 .to(at::kDouble);
-    }
-    Tensor dbias = sums.narrow(0, 0, channels).to(type);
-    Tensor dweight = sums.narrow(0, channels, channels).to(type) * inverse;
-
     auto* communicator = reinterpret_cast<Communicator*>(
         context->saved_data["communicator"].toInt());
     const std::chrono::milliseconds timeout(
         context->saved_data["timeout"].toInt());
-    Tensor all = sums.clone();  // dbias may be a view of it
-    Status status = AllReduce(*communicator, all, comm::ReduceOp::kSum,
-                              Deadline::After(timeout));
-    if (!status.ok()) throw ExchangeError(std::move(status));
-    all.div_(context->saved_data["count"].toDouble());
-    Tensor mean_dy = all.narrow(0, 0, channels).to(type);
-    Tensor slope =
-        all.narrow(0, channels, channels).to(type) * inverse * inverse;
-    Tensor scale = inverse * weight.to(type);
-    Tensor dx =
-        (dy - Broadcastable(mean_dy, x) - distance * Broadcastable(slope, x)) *
-        Broadcastable(scale, x);
-    return {dx.to(x.scalar_type()), dweight.to(weight.scalar_type()),
-            dbias.to(weight.scalar_type()), Tensor()};
+    auto result = Backward(*communicator, saved[0], saved[1], saved[2],
+                           saved[3], grads[0], timeout);
+    if (!result.ok()) throw ExchangeError(result.status());
+    return {result->input, result->weight, result->bias, Tensor()};
   }
 };
+
+// The arguments as the functions above take them.
+struct Prepared {
+  Tensor x;
+  Tensor weight;
+  Tensor bias;
+};
+
+Prepared Prepare(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                 int64_t axis) {
+  TORCH_CHECK(input.dim() >= 2 && input.is_floating_point(),
+              "sync_batch_norm takes floating point with at least 2 axes, not ",
+              input.scalar_type(), " ", input.sizes());
+  TORCH_CHECK(axis >= 0 && axis < input.dim(), "sync_batch_norm: no axis ",
+              axis);
+  const int64_t channels = input.size(axis);
+  for (const Tensor& t : {weight, bias}) {
+    TORCH_CHECK(!t.defined() || t.numel() == channels,
+                "sync_batch_norm: ", t.numel(), " values for ", channels,
+                " channels");
+  }
+  const auto options = input.options().dtype(SumType(input));
+  return {axis == 1 ? input : input.movedim(axis, 1),
+          weight.defined() ? weight : at::ones({channels}, options),
+          bias.defined() ? bias : at::zeros({channels}, options)};
+}
+
+Tensor BackToAxis(const Tensor& x, int64_t axis) {
+  return axis == 1 ? x : x.movedim(1, axis);
+}
 
 }  // namespace
 
@@ -185,27 +235,46 @@ Tensor SyncBatchNorm(Communicator& communicator, const Tensor& input,
                      const Tensor& weight, const Tensor& bias,
                      const Tensor& running_mean, const Tensor& running_var,
                      const SyncBatchNormOptions& options) {
-  TORCH_CHECK(input.dim() >= 2 && input.is_floating_point(),
-              "sync_batch_norm takes floating point with at least 2 axes, not ",
-              input.scalar_type(), " ", input.sizes());
   const int64_t axis = options.channel_axis;
-  TORCH_CHECK(axis >= 0 && axis < input.dim(), "sync_batch_norm: no axis ",
-              axis);
-  for (const Tensor& t : {weight, bias, running_mean, running_var}) {
+  const Prepared prepared = Prepare(input, weight, bias, axis);
+  for (const Tensor& t : {running_mean, running_var}) {
     TORCH_CHECK(!t.defined() || t.numel() == input.size(axis),
                 "sync_batch_norm: ", t.numel(), " values for ",
                 input.size(axis), " channels");
   }
-  const Tensor x = axis == 1 ? input : input.movedim(axis, 1);
-  const auto options_of_x = input.options().dtype(SumType(input));
-  const Tensor scale =
-      weight.defined() ? weight : at::ones({input.size(axis)}, options_of_x);
-  const Tensor shift =
-      bias.defined() ? bias : at::zeros({input.size(axis)}, options_of_x);
-  Tensor out = Node::apply(
-      x, scale, shift,
-      Surroundings{communicator, running_mean, running_var, options});
-  return axis == 1 ? out : out.movedim(1, axis);
+  return BackToAxis(Node::apply(prepared.x, prepared.weight, prepared.bias,
+                                Surroundings{communicator, running_mean,
+                                             running_var, options}),
+                    axis);
+}
+
+Result<SyncBatchNormForwardResult> SyncBatchNormForward(
+    Communicator& communicator, const Tensor& input, const Tensor& weight,
+    const Tensor& bias, const Tensor& running_mean, const Tensor& running_var,
+    const SyncBatchNormOptions& options) {
+  const at::NoGradGuard no_grad;
+  const int64_t axis = options.channel_axis;
+  const Prepared prepared = Prepare(input, weight, bias, axis);
+  ASSIGN_OR_RETURN(SyncBatchNormForwardResult result,
+                   Forward(communicator, prepared.x, prepared.weight,
+                           prepared.bias, running_mean, running_var, options));
+  result.out = BackToAxis(result.out, axis);
+  return result;
+}
+
+Result<SyncBatchNormGradients> SyncBatchNormBackward(
+    Communicator& communicator, const Tensor& input, const Tensor& weight,
+    const Tensor& mean, const Tensor& inverse, const Tensor& out_gradient,
+    const SyncBatchNormOptions& options) {
+  const at::NoGradGuard no_grad;
+  const int64_t axis = options.channel_axis;
+  const Prepared prepared = Prepare(input, weight, Tensor(), axis);
+  const Tensor dy = axis == 1 ? out_gradient : out_gradient.movedim(axis, 1);
+  ASSIGN_OR_RETURN(SyncBatchNormGradients result,
+                   Backward(communicator, prepared.x, prepared.weight, mean,
+                            inverse, dy, options.timeout));
+  result.input = BackToAxis(result.input, axis);
+  return result;
 }
 
 }  // namespace fleet::sync

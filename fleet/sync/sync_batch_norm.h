@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "fleet/base/status.h"
 #include "fleet/comm/communicator.h"
 
 namespace fleet::sync {
@@ -34,6 +35,29 @@ at::Tensor SyncBatchNorm(comm::Communicator& communicator,
                          const at::Tensor& bias, const at::Tensor& running_mean,
                          const at::Tensor& running_var,
                          const SyncBatchNormOptions& options);
+
+// The same without a graph, for programs.
+struct SyncBatchNormForwardResult {
+  at::Tensor out;
+  // What backward needs: [C] of float64.
+  at::Tensor mean;
+  at::Tensor inverse;  // of the standard deviation
+};
+Result<SyncBatchNormForwardResult> SyncBatchNormForward(
+    comm::Communicator& communicator, const at::Tensor& input,
+    const at::Tensor& weight, const at::Tensor& bias,
+    const at::Tensor& running_mean, const at::Tensor& running_var,
+    const SyncBatchNormOptions& options);
+
+struct SyncBatchNormGradients {
+  at::Tensor input;
+  at::Tensor weight;  // this rank's part
+  at::Tensor bias;    // this rank's part
+};
+Result<SyncBatchNormGradients> SyncBatchNormBackward(
+    comm::Communicator& communicator, const at::Tensor& input,
+    const at::Tensor& weight, const at::Tensor& mean, const at::Tensor& inverse,
+    const at::Tensor& out_gradient, const SyncBatchNormOptions& options);
 
 }  // namespace fleet::sync
 

@@ -58,10 +58,12 @@ std::vector<std::string> ApplyPlan(const ProgramRef& main,
                                    const ProgramRef& startup,
                                    const cluster::Role& role,
                                    size_t bucket_bytes,
-                                   size_t last_bucket_bytes, bool average) {
+                                   size_t last_bucket_bytes, bool average,
+                                   bool sync_batch_norm) {
   plan::Strategy strategy{.allreduce = {.bucket_bytes = bucket_bytes,
                                         .last_bucket_bytes = last_bucket_bytes,
-                                        .average = average}};
+                                        .average = average},
+                          .sync_batch_norm = sync_batch_norm};
   return ValueOrThrow(
       plan::ApplyPlan(*main->graph, *startup->graph, strategy, role));
 }
@@ -75,7 +77,7 @@ void AddCollectives(exec::Executor& executor) {
 void BindPlan(nb::module_& m) {
   m.def("apply_plan", ApplyPlan, nb::arg("main"), nb::arg("startup"),
         nb::arg("role"), nb::arg("bucket_bytes"), nb::arg("last_bucket_bytes"),
-        nb::arg("average"),
+        nb::arg("average"), nb::arg("sync_batch_norm"),
         "Rewrites programs for a role in a job, in place; returns what was "
         "done.");
 }

@@ -43,6 +43,7 @@ def my_share(kind, number):
 def train(kind, optimizer, out, fuse="fuse"):
     strategy = fleet.DistributedStrategy()
     strategy.fuse_all_reduce_ops = fuse == "fuse"
+    strategy.sync_batch_norm = True
     loss, exe = start(kind, optimizer, strategy)
     same_everywhere()
     for number in range(STEPS):

@@ -14,7 +14,7 @@ def batch(kind, number):
     if kind in ("words", "rows"):
         ids = rng.integers(0, 50, (BATCH, 5))
         return {"x": ids, "y": (ids.sum(1, keepdims=True) % 2).astype("int64")}
-    shape = (BATCH, 1, 6, 6) if kind == "cnn" else (BATCH, 10)
+    shape = (BATCH, 1, 6, 6) if kind in ("cnn", "norm") else (BATCH, 10)
     x = rng.standard_normal(shape).astype("float32")
     y = x.reshape(BATCH, -1)[:, :3].argmax(1, keepdims=True)
     return {"x": x, "y": y.astype("int64")}
@@ -37,6 +37,13 @@ def _cnn(x):
     return nn.Linear(4 * 9, 3)(paddle.flatten(hidden, 1))
 
 
+def _norm(x):
+    # A bias before the norm would have no gradient but rounding errors.
+    hidden = nn.Conv2D(1, 4, 3, padding=1, bias_attr=False)(x)
+    hidden = nn.functional.relu(nn.BatchNorm2D(4)(hidden))
+    return nn.Linear(4 * 36, 3)(paddle.flatten(hidden, 1))
+
+
 def _words(ids, sparse=False):
     return nn.Linear(8, 3)(nn.Embedding(50, 8, sparse=sparse)(ids).sum(1))
 
@@ -51,9 +58,10 @@ def build(kind, **options):
     if kind in ("words", "rows"):
         x = static.data("x", [None, 5], "int64")
     else:
-        x = static.data("x", [None, 1, 6, 6] if kind == "cnn" else [None, 10])
+        x = static.data("x", [None, 1, 6, 6] if kind in ("cnn", "norm") else [None, 10])
     y = static.data("y", [None, 1], "int64")
-    out = {"mlp": _mlp, "cnn": _cnn, "words": _words, "rows": _rows}[kind](x, **options)
+    models = {"mlp": _mlp, "cnn": _cnn, "norm": _norm, "words": _words, "rows": _rows}
+    out = models[kind](x, **options)
     return paddle.mean(nn.functional.cross_entropy(out, y))
 
 
@@ -81,5 +89,6 @@ def parameters(program=None):
     program = program or static.default_main_program()
     return {
         p.name: np.array(scope.find_var(p.name).get_tensor())
-        for p in program.all_parameters()
+        for p in program.list_vars()
+        if p.is_parameter or "batch_norm" in p.name and p.persistable
     }

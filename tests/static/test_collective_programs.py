@@ -24,6 +24,8 @@ def assert_close(got, expected, tolerance):
         ("mlp", "SGD", 3, 1e-6),
         ("mlp", "Momentum", 2, 1e-6),
         ("cnn", "Momentum", 3, 1e-6),
+        ("norm", "SGD", 2, 1e-5),
+        ("norm", "Momentum", 3, 1e-5),
         ("mlp", "Adam", 2, 1e-5),
         ("words", "Adam", 3, 1e-5),
         ("mlp", "Adagrad", 3, 1e-5),

@@ -255,13 +255,13 @@ class Fleet:
             )
         self._check_strategy_is_built(name)
 
-    def _check_strategy_is_built(self, name, program=None):
+    def _check_strategy_is_built(self, name, eager=True):
         strategy, worker_num = self._user_defined_strategy, self.worker_num()
-        if program is None:
+        if eager:
             what, unbuilt = "eager training", strategy.unbuilt(worker_num)
         else:
             what = "training of programs"
-            unbuilt = program_training.unbuilt(strategy, worker_num, program)
+            unbuilt = program_training.unbuilt(strategy, worker_num)
         if unbuilt:
             raise NotImplementedError(
                 f"fleet.{name}: the strategy has {', '.join(unbuilt)}, which {what} of "
@@ -329,7 +329,7 @@ class Fleet:
             raise NotImplementedError(
                 "fleet.minimize() in a job with servers comes with the parameter server"
             )
-        self._check_strategy_is_built("minimize", loss.block.program)
+        self._check_strategy_is_built("minimize", eager=False)
         optimizer, self._rewrites = program_training.wished_optimizer(
             optimizer, strategy
         )

@@ -10,19 +10,13 @@ from .... import _core
 _BUILT = ("lars", "lamb")
 
 
-def unbuilt(strategy, worker_num, program):
-    """The settings that change results and that training of `program` does not have
-    yet."""
-    settings = [
+def unbuilt(strategy, worker_num):
+    """The settings that change results and that programs do not have yet."""
+    return [
         setting
         for setting in strategy.unbuilt(worker_num)
         if setting.partition("=")[0] not in _BUILT
     ]
-    if strategy.sync_batch_norm or strategy.build_strategy.sync_batch_norm:
-        types = {op.type for op in program.global_block().ops}
-        if worker_num > 1 and "batch_norm" in types:
-            settings.append("sync_batch_norm=True")
-    return settings
 
 
 def _settings_of(optimizer):
@@ -94,4 +88,5 @@ def apply_plan(main, startup, role, strategy):
         bucket_bytes if strategy.fuse_all_reduce_ops else 0,
         int(strategy.last_comm_group_size_MB * megabyte),
         True,
+        strategy.sync_batch_norm or strategy.build_strategy.sync_batch_norm,
     )
