@@ -255,6 +255,31 @@ def test_branches_in_loops_and_loops_in_branches_are_differentiated():
         np.testing.assert_allclose(dw, peer.grad.numpy(), 1e-4, 1e-6)
 
 
+def test_loops_in_loops_are_differentiated():
+    import torch
+
+    x = feed_of("x", X)
+    weight = static.create_parameter([4, 4], "float32", name="w")
+
+    def twice(body, h):
+        begin = paddle.full([1], 0, "int64")
+        return static.nn.while_loop(
+            lambda i, h: i < 2, lambda i, h: [i + 1, body(h)], [begin, h]
+        )[1]
+
+    out = twice(lambda h: twice(lambda h: paddle.tanh(paddle.matmul(h, weight)), h), x)
+    ((_, gradient),) = static.append_backward(paddle.mean(out))
+    start()
+    got, dw = run([out, gradient], {"x": X})
+    peer = torch.tensor(value_of("w"), requires_grad=True)
+    h = torch.tensor(X)
+    for _ in range(4):
+        h = torch.tanh(h @ peer)
+    h.mean().backward()
+    np.testing.assert_allclose(got, h.detach().numpy(), 1e-5, 1e-6)
+    np.testing.assert_allclose(dw, peer.grad.numpy(), 1e-4, 1e-6)
+
+
 def test_while_loop_is_differentiated():
     x = feed_of("x", X)
     weight = static.create_parameter([4, 4], "float32", name="w")
