@@ -244,3 +244,32 @@ def test_the_loss_must_be_one_number():
     y = static.nn.fc(x, 2)
     with pytest.raises(ValueError, match="must have one element"):
         optimizer.SGD(0.1).minimize(y)
+
+
+def test_state_can_be_taken_over():
+    paddle.enable_static()
+    x = static.data("x", [None, 4])
+    net = Net()
+    loss = net(x)
+    rule = optimizer.Momentum(0.1, 0.9, net.parameters())
+    rule.minimize(loss)
+    exe = static.Executor(paddle.CPUPlace())
+    exe.run(static.default_startup_program())
+    exe.run(feed={"x": batches()[0]}, fetch_list=[loss])
+    state = {k: v.numpy() for k, v in rule.state_dict().items()}
+    assert sorted(state) == ["linear_0.b_0_velocity_0", "linear_0.w_0_velocity_0"]
+    assert state["linear_0.w_0_velocity_0"].any()
+    exe.run(static.default_startup_program())
+    assert not rule.state_dict()["linear_0.w_0_velocity_0"].numpy().any()
+    rule.set_state_dict(state)
+    for name, value in rule.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), state[name])
+
+
+def test_an_eager_step_on_a_program_is_refused():
+    paddle.enable_static()
+    net = Net()
+    rule = optimizer.SGD(0.1, net.parameters())
+    rule.clear_grad()
+    with pytest.raises(RuntimeError, match="belong to a program"):
+        rule.step()

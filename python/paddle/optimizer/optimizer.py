@@ -107,6 +107,7 @@ class Optimizer:
         self._parameter_list = None
         self._param_groups = []
         self._updaters = ()
+        self._program_updates = {}  # what it has in programs, by their identity
         self._waiting_state = None
         if parameters is not None:
             self._take_parameters(parameters)
@@ -150,6 +151,8 @@ class Optimizer:
     def clear_grad(self, set_to_zero=False):
         """Releases the gradients of all parameters (`grad` is then None), or, with
         `set_to_zero`, fills them with zeros where they are."""
+        if self._builds_programs():
+            return
         for updater in self._updaters or self._make_updaters(required=False):
             updater.clear_gradients(set_to_zero)
 
@@ -247,7 +250,7 @@ class Optimizer:
             )
         check_number("set_lr", "value", value)
         self._learning_rate = self._checked_rate(value)
-        for update in self.__dict__.get("_program_updates", {}).values():
+        for update in self._program_updates.values():
             update.set_rate(self._learning_rate)
 
     def set_lr_scheduler(self, scheduler):
@@ -298,6 +301,8 @@ class Optimizer:
                     if value is not None:
                         value.name = f"{parameter.name}_{slot_name}_0"
                         state[value.name] = value
+        for update in self._program_updates.values():
+            state.update(update.state_dict())
         if self._waiting_state is not None:
             state.update(self._waiting_state)
         if self._scheduled:
@@ -318,7 +323,11 @@ class Optimizer:
         scheduler_state = state.pop("LR_Scheduler", None)
         if scheduler_state is not None and self._scheduled:
             self._learning_rate.set_state_dict(scheduler_state)
-        if not self._param_groups:
+        for update in self._program_updates.values():
+            state = update.take_state(state)
+        if self._program_updates and not state:
+            return
+        if not self._param_groups or self._builds_programs():
             self._waiting_state = state
             return
         self._make_updaters()
@@ -412,6 +421,10 @@ class Optimizer:
                 return g, i
         return None
 
+    def _builds_programs(self):
+        """Whether the parameters are variables of a program."""
+        return any(isinstance(p, _core.Variable) for p in self._all_parameters())
+
     def _require_parameters(self):
         if not self._param_groups:
             raise ValueError(
@@ -425,6 +438,11 @@ class Optimizer:
             return self._updaters
         if required:
             self._require_parameters()
+        if self._builds_programs():
+            raise RuntimeError(
+                f"{type(self).__name__}: the parameters belong to a program, which is "
+                "changed by minimize() and run by an Executor"
+            )
         for group in self._param_groups:
             group.updater = self._make_updater(group)
         self._updaters = tuple(group.updater for group in self._param_groups)

@@ -57,7 +57,6 @@ class ProgramUpdate:
     def __init__(self, optimizer, program):
         self._optimizer = optimizer
         self._program = program
-        self.states = {}  # name of the variable: the variable's name in the scope
         self._by_parameter = {}
         self.rate_name = None
 
@@ -79,6 +78,23 @@ class ProgramUpdate:
 
         if self.rate_name is not None:
             global_scope()._set_number(self.rate_name, value)
+
+    def state_dict(self):
+        """What the rule remembers, in the global scope, by the names of variables."""
+        from ..static.executor import global_scope
+
+        values = {n: global_scope()._get(n) for n in self._by_parameter.values()}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def take_state(self, state):
+        """Sets what `state` has for this program; returns the rest."""
+        from ..static.executor import global_scope
+
+        rest = dict(state)
+        for name in self._by_parameter.values():
+            if name in rest:
+                global_scope().var(name).get_tensor().set(rest.pop(name))
+        return rest
 
     def rate_of(self, parameter, settings):
         factor = settings.get("learning_rate", 1.0)
@@ -158,7 +174,7 @@ def apply_gradients(optimizer, params_grads, startup_program=None):
     if not pairs:
         return []
     program = pairs[0][0].block.program
-    table = optimizer.__dict__.setdefault("_program_updates", {})
+    table = optimizer._program_updates
     update = table.get(id(program))
     if update is None:
         update = table[id(program)] = ProgramUpdate(optimizer, program)
