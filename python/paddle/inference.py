@@ -16,7 +16,7 @@ import numpy as np
 from . import _core, version
 from .framework.place import CPUPlace, CUDAPlace, device_of
 from .static import io as _static_io
-from .static.executor import Executor, Scope
+from .static.executor import Executor, LoDTensor, Scope
 from .static.program import Program
 
 __all__ = [
@@ -301,6 +301,15 @@ class Tensor:
             )
         return np.array(self._value)
 
+    def _fed(self):
+        """What the executor is given."""
+        if not self._lod:
+            return self._value
+        rows = LoDTensor()
+        rows.set(self._value)
+        rows.set_lod(self._lod)
+        return rows
+
     def shape(self):
         if self._value is None:
             return list(self._shape or [])
@@ -310,6 +319,7 @@ class Tensor:
         return DataType(self._dtype.name)
 
     def lod(self):
+        """Where sequences begin and end, level by level: [[0, 2, 5]]."""
         return self._lod
 
     def set_lod(self, lod):
@@ -392,7 +402,7 @@ class Predictor:
                 raise RuntimeError(
                     f"the input '{name}' has no value: copy_from_cpu() sets it"
                 )
-            feed[name] = handle._value
+            feed[name] = handle._fed()
         values = self._executor.run(
             self._program,
             feed=feed,

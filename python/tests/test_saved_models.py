@@ -701,6 +701,18 @@ def test_a_model_from_memory():
     check(predictor.run([inputs[name] for name in names]), outputs)
 
 
+def test_a_predictor_over_sequences():
+    inputs, outputs = examples(OLD / "sequence")
+    config = inference.Config(str(OLD / "sequence"))
+    predictor = inference.create_predictor(config)
+    handle = predictor.get_input_handle("words")
+    handle.copy_from_cpu(inputs["words"])
+    handle.set_lod([inputs["words.lod"].tolist()])
+    predictor.run()
+    names = predictor.get_output_names()
+    check([predictor.get_output_handle(n).copy_to_cpu() for n in names], outputs)
+
+
 def test_settings_are_kept():
     config = inference.Config("a.pdmodel", "a.pdiparams")
     assert (config.prog_file(), config.params_file()) == ("a.pdmodel", "a.pdiparams")
