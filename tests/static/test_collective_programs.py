@@ -63,8 +63,9 @@ def test_shares_of_different_and_changing_sizes(tmp_path):
     workers.run(2, tmp_path, "uneven", tmp_path / "out.npz")
 
 
-def test_a_clone_for_test_is_of_one_worker(tmp_path):
-    workers.run(2, tmp_path, "evaluate")
+@pytest.mark.parametrize("kind", ["mlp", "norm"])
+def test_a_clone_for_test_is_of_one_worker(tmp_path, kind):
+    workers.run(2, tmp_path, "evaluate", kind)
 
 
 def test_a_fetched_gradient_is_the_mean(tmp_path):
@@ -74,6 +75,11 @@ def test_a_fetched_gradient_is_the_mean(tmp_path):
 def test_paddles_collectives(tmp_path):
     workers.run(3, tmp_path, "plain_ops")
     workers.run_alone("plain_ops")
+
+
+def test_functions_of_paddle_distributed_in_programs(tmp_path):
+    workers.run(3, tmp_path, "functions")
+    workers.run_alone("functions")
 
 
 def test_different_models_are_an_error_that_names_the_variable(tmp_path):

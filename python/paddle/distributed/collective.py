@@ -11,9 +11,10 @@ process, and outside of jobs, all of these are identities.
 import datetime
 
 from .. import _core
-from .._core import Group, Tensor
+from .._core import Group, Tensor, Variable
 from ..tensor.creation import empty_like, zeros
 from ..tensor.manipulation import concat
+from . import in_programs
 from .point_to_point import put_off, run_put_off
 
 __all__ = [
@@ -89,6 +90,8 @@ def get_backend(group=None):
 
 def all_reduce(tensor, op=ReduceOp.SUM, group=None, sync_op=True, use_calc_stream=True):
     """Combines the tensors of all ranks, in place and on every rank."""
+    if isinstance(tensor, Variable):
+        return in_programs.all_reduce(tensor, op, group)
     if put_off:
         run_put_off()
     return _core.all_reduce(tensor, op, group, sync_op and use_calc_stream)
@@ -96,6 +99,8 @@ def all_reduce(tensor, op=ReduceOp.SUM, group=None, sync_op=True, use_calc_strea
 
 def broadcast(tensor, src, group=None, sync_op=True, use_calc_stream=True):
     """Overwrites `tensor` with that of rank `src`."""
+    if isinstance(tensor, Variable):
+        return in_programs.broadcast(tensor, src, group)
     if put_off:
         run_put_off()
     return _core.broadcast(tensor, src, group, sync_op and use_calc_stream)
@@ -115,6 +120,8 @@ def all_gather(tensor_list, tensor, group=None, sync_op=True, use_calc_stream=Tr
 
     The list is empty, or has one tensor for each rank to be overwritten.
     """
+    if isinstance(tensor, Variable):
+        return in_programs.all_gather(tensor_list, tensor, group)
     group = _enter(group)
     if group.rank < 0:
         return None
