@@ -224,9 +224,11 @@ def _masked(x, mask):
 def set_item(x, index, value):
     """x[index] = value, as an operation that writes x."""
     index = _as_mask(index)
+    # A copy: gradients need what x was before.
+    old = _ops.assign(x)
     if isinstance(index, Tensor) and index.dtype is DType.bool:
         value = _as_tensor(x, value)
-        x._assign_in_place(_ops.where(index, value, x))
+        x._assign_in_place(_ops.where(index, value, old))
         return
     parts = _split(x, index)
     if any(_is_array(part) and not _is_scalar(part) for part in parts):
@@ -243,7 +245,7 @@ def set_item(x, index, value):
     chosen = numbers[tuple(_plain(part) for part in parts)]
     value = _as_tensor(x, value)
     spread = _ops.expand_v2(value, None, list(chosen.shape) or [1])
-    flat = _ops.reshape2(x, None, [-1])
+    flat = _ops.reshape2(old, None, [-1])
     places = _core.from_object(chosen.reshape(-1).astype("int64"))
     written = _ops.scatter(flat, places, _ops.reshape2(spread, None, [-1]), True)
     x._assign_in_place(_ops.reshape2(written, None, x.shape))

@@ -66,7 +66,9 @@ def in_place(function):
     name = function.__name__ + "_"
 
     def method(x, *args, **kwargs):
-        return _become(name, x, function(x, *args, **kwargs))
+        # A copy of a variable: gradients need what it was before.
+        before = _ops.assign(x) if isinstance(x, Variable) else x
+        return _become(name, x, function(before, *args, **kwargs))
 
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"As {function.__name__}(), in place."

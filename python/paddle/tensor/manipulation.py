@@ -78,7 +78,7 @@ def _in_place(function, x, op, *args, **kwargs):
     """Gives x the result of `op` on it, and returns x."""
     _check_tensor(function, "x", x)
     if isinstance(x, Variable):
-        x._assign_in_place(op(x, *args, **kwargs))
+        x._assign_in_place(op(_ops.assign(x), *args, **kwargs))
         return x
     check_in_place(function, x)
     trainable = not x.stop_gradient
