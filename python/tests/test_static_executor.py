@@ -411,3 +411,17 @@ def test_functions_in_place():
     values = executor().run(feed={"x": X}, fetch_list=[y, counter, z])
     np.testing.assert_array_equal(values[0], X + 1)
     assert values[1] == [5] and values[2] == [4.0]
+
+
+def test_gradients_through_changes_in_place():
+    x = static.data("x", [2, 4])
+    x.stop_gradient = False
+    y = paddle.tanh(x) * 1.0
+    y.multiply_(y)
+    y[0] = 3.0
+    (dx,) = static.gradients([paddle.sum(y * y)], [x])
+    (value,) = executor().run(feed={"x": X / 4}, fetch_list=[dx])
+    t = np.tanh(X / 4)
+    wanted = 4 * t**3 * (1 - t**2)
+    wanted[0] = 0
+    np.testing.assert_allclose(value, wanted, rtol=1e-4, atol=1e-6)

@@ -66,8 +66,11 @@ def in_place(function):
     name = function.__name__ + "_"
 
     def method(x, *args, **kwargs):
+        if not isinstance(x, Variable):
+            return _become(name, x, function(x, *args, **kwargs))
         # A copy of a variable: gradients need what it was before.
-        before = _ops.assign(x) if isinstance(x, Variable) else x
+        before = _ops.assign(x)
+        args = [before if arg is x else arg for arg in args]
         return _become(name, x, function(before, *args, **kwargs))
 
     method.__name__ = method.__qualname__ = name
