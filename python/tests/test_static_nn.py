@@ -216,3 +216,26 @@ def test_parameters_are_named_by_attributes_and_shared():
     np.testing.assert_allclose(value, array @ w @ w, rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="shared"):
         nn.Linear(4, 5, attr)
+
+
+def test_buffers_are_persistable_variables():
+    class Scaled(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("factor", paddle.to_tensor([2.0, 3.0]))
+            self.offset = paddle.to_tensor(floats(2))
+
+        def forward(self, x):
+            return x * self.factor + self.offset
+
+    paddle.enable_static()
+    layer = Scaled()
+    y = layer(static.data("x", [None, 2]))
+    kept = [v.name for v in static.default_main_program().list_vars() if v.persistable]
+    assert kept == ["scaled_0.factor_0", "scaled_0.offset_0"]
+    assert list(layer.state_dict()) == ["factor"]
+    exe = static.Executor(paddle.CPUPlace())
+    exe.run(static.default_startup_program())
+    (value,) = exe.run(feed={"x": floats(4, 2)}, fetch_list=[y])
+    wanted = floats(4, 2) * np.array([2.0, 3.0], "float32") + floats(2)
+    np.testing.assert_allclose(value, wanted, rtol=1e-6)

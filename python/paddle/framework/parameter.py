@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameters: tensors that belong to a model and are trained."""
 
-from .._core import Tensor, building
+from .._core import Tensor, Variable, building
 from ..utils import unique_name
 from . import dtype as dtypes
 from .param_attr import ParamAttr, WeightNormParamAttr
@@ -190,6 +190,25 @@ def _declare(name, shape, kind, attr, fill):
         startup._add_variable(name, shape, kind, flags)
         fill(parameter, startup)
     return parameter
+
+
+def buffer_of(tensor, name):
+    """What a layer keeps for a buffer: the tensor, or while a program is built a
+    persistable variable that the startup program gives its values."""
+    from ..nn.initializer import Assign
+    from ..static.program import default_main_program, default_startup_program
+
+    if not building.on or tensor is None or isinstance(tensor, Variable):
+        return tensor
+    name = unique_name.generate(name)
+    flags = {"persistable": True, "stop_gradient": True}
+    shape = tensor.shape or [1]
+    block = default_main_program().global_block()
+    variable = block._add_variable(name, shape, tensor.dtype, flags)
+    startup = default_startup_program().global_block()
+    startup._add_variable(name, shape, tensor.dtype, flags)
+    Assign(tensor)(variable, startup)
+    return variable
 
 
 def create_parameter(

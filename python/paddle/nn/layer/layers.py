@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from ... import _core, _ops
 from ..._core import StaticParameter, Tensor
 from ...framework import dtype as dtypes
-from ...framework.parameter import Parameter, new_parameter
+from ...framework.parameter import Parameter, buffer_of, new_parameter
 from ...framework.place import device_of
 from ...utils import unique_name
 
@@ -210,7 +210,7 @@ class Layer:
                 f"{type(tensor).__name__}"
             )
         self._forget(name)
-        self._buffers[name] = tensor
+        self._buffers[name] = buffer_of(tensor, f"{self._full_name}.{name}")
         if not persistable:
             self._non_persistable_buffer_names_set.add(name)
 
@@ -416,6 +416,7 @@ class Layer:
             kind = "_sub_layers"
         elif isinstance(value, Tensor):
             kind = "_buffers"
+            value = buffer_of(value, f"{self.__dict__.get('_full_name')}.{name}")
         else:
             self._set_plain(name, value)
             return
