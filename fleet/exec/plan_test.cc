@@ -199,6 +199,27 @@ TEST_F(PlanTest, TheMlpOfStaticScripts) {
   EXPECT_NE(schedule->last_plan(), nullptr);
 }
 
+// Large parameters are updated as soon as their gradients are there.
+TEST_F(PlanTest, UpdatesOfLargeParametersComeEarly) {
+  Data("x", {-1, 256});
+  std::string w = Parameter("w", {256, 256});
+  std::string v = Parameter("v", {256, 256});
+  std::string h = Unary("tanh", Binary("mul", "x", w));
+  h = Unary("tanh", Binary("mul", h, v));
+  h = Binary("mul", h, w);  // again: it must not change before this is done
+  std::string loss = Unary("mean", Unary("square", h));
+  Backward(loss);
+  Sgd(0.5);
+  Schedule* schedule = Compare(
+      [] {
+        return std::vector<at::Tensor>{at::randn({3, 256})};
+      },
+      {"x"}, {loss, "v", "w@GRAD"});
+  ASSERT_NE(schedule->last_plan(), nullptr);
+  // That of v, whose gradient nobody fetches, takes no room of its own.
+  EXPECT_LT(schedule->last_plan()->arena_bytes(), 4 * 256 * 256 * 4);
+}
+
 TEST_F(PlanTest, LossesOfLogits) {
   Data("x", {-1, 5});
   Data("y", {-1, 1}, DType::kInt64);

@@ -30,6 +30,48 @@ bool Contains(const std::vector<Place>& places, Place place) {
   return std::find(places.begin(), places.end(), place) != places.end();
 }
 
+// What an update touches, and which of that it changes.
+std::vector<Place> PlacesOf(const OptimizerStep::Update& update) {
+  std::vector<Place> places = {update.gradient, update.learning_rate,
+                               update.values};
+  places.insert(places.end(), update.state.begin(), update.state.end());
+  places.insert(places.end(), update.powers.begin(), update.powers.end());
+  std::erase(places, kNothing);
+  return places;
+}
+
+std::vector<Place> ChangedBy(const OptimizerStep::Update& update) {
+  std::vector<Place> places = {update.values};
+  places.insert(places.end(), update.state.begin(), update.state.end());
+  if (update.advances_powers) {
+    places.insert(places.end(), update.powers.begin(), update.powers.end());
+  }
+  std::erase(places, kNothing);
+  return places;
+}
+
+void AddUpdate(OptimizerStep& step, const OptimizerStep::Update& update) {
+  step.Add(update);
+  for (Place place : PlacesOf(update)) step.inputs.push_back(place);
+  for (Place place : ChangedBy(update)) {
+    step.outputs.push_back(place);
+    step.in_place.push_back(place);
+  }
+}
+
+// Whether an update may not change places with a step before it.
+bool Conflicts(const Step& step, const OptimizerStep::Update& update) {
+  const std::vector<Place> touched = PlacesOf(update);
+  const std::vector<Place> changed = ChangedBy(update);
+  auto hits = [](const std::vector<Place>& places,
+                 const std::vector<Place>& others) {
+    return std::any_of(places.begin(), places.end(),
+                       [&](Place place) { return Contains(others, place); });
+  };
+  return hits(touched, step.outputs) || hits(touched, step.in_place) ||
+         hits(changed, step.inputs);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Schedule>> ScheduleMaker::Make(
@@ -51,6 +93,7 @@ Result<std::unique_ptr<Schedule>> ScheduleMaker::Make(
     schedule_->fetch_places_.push_back(PlaceOf(name));
     Read(name, "fetch");
   }
+  UpdateEarly();
   AddKept();
   AddLastUses();
   MarkChangedFeeds();
@@ -242,21 +285,13 @@ Status ScheduleMaker::AddOptimizer(const Operation& op, const OpDef& def,
       last = step.get();
       steps_->push_back(std::move(step));
     }
-    auto add = [&](Place input, bool changed) {
-      if (input == kNothing) return;
-      last->inputs.push_back(input);
-      Read(schedule_->names_[input], Where(op));
-      if (!changed) return;
-      last->in_place.push_back(input);
-      last->outputs.push_back(input);
-      written_.insert(schedule_->names_[input]);
-    };
-    add(update.gradient, false);
-    add(update.learning_rate, false);
-    add(update.values, true);
-    for (Place state : update.state) add(state, true);
-    for (Place power : update.powers) add(power, update.advances_powers);
-    last->Add(update);
+    for (Place place : PlacesOf(update)) {
+      Read(schedule_->names_[place], Where(op));
+    }
+    for (Place place : ChangedBy(update)) {
+      written_.insert(schedule_->names_[place]);
+    }
+    AddUpdate(*last, update);
   }
   return OkStatus();
 }
@@ -364,6 +399,54 @@ bool ScheduleMaker::AddSimpleControl(const Operation& op) {
   for (const std::string& name : op.output("Out")) AddOutput(*step, name);
   steps_->push_back(std::move(step));
   return true;
+}
+
+bool ScheduleMaker::IsLarge(Place parameter) const {
+  // Below this the memory of a gradient is not worth a pass of its own.
+  constexpr int64_t kLarge = 64 << 10;  // elements
+  const Variable* variable = block_->Find(schedule_->names_[parameter]);
+  if (variable == nullptr) return false;
+  int64_t numel = 1;
+  for (int64_t dim : variable->type.dims) numel *= dim;
+  return numel >= kLarge;
+}
+
+// A large gradient is applied as soon as it is there, so that its memory is
+// free for the next one; what is small stays in one pass.
+void ScheduleMaker::UpdateEarly() {
+  Steps& steps = schedule_->steps_;
+  std::vector<Steps> before(steps.size());  // what comes before each step
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const auto* step = dynamic_cast<const OptimizerStep*>(steps[i].get());
+    if (step == nullptr) continue;
+    auto rest = std::make_unique<OptimizerStep>(step->rule());
+    rest->what = step->what;
+    for (const OptimizerStep::Update& update : step->updates()) {
+      size_t at = i;
+      if (IsLarge(update.values)) {
+        while (at > 0 && !Conflicts(*steps[at - 1], update)) --at;
+      }
+      if (at == i) {
+        AddUpdate(*rest, update);
+        continue;
+      }
+      auto early = std::make_unique<OptimizerStep>(step->rule());
+      early->what = step->what;
+      AddUpdate(*early, update);
+      before[at].push_back(std::move(early));
+    }
+    steps[i] = std::move(rest);
+  }
+  Steps all;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    for (std::unique_ptr<Step>& early : before[i]) {
+      all.push_back(std::move(early));
+    }
+    const auto* step = dynamic_cast<const OptimizerStep*>(steps[i].get());
+    if (step != nullptr && step->updates().empty()) continue;
+    all.push_back(std::move(steps[i]));
+  }
+  steps = std::move(all);
 }
 
 void ScheduleMaker::AddKept() {

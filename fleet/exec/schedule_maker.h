@@ -52,6 +52,8 @@ class ScheduleMaker final {
   void AddInputs(Step& step, const std::vector<std::string>& names);
   void AddOutput(Step& step, const std::string& name);
 
+  bool IsLarge(Place parameter) const;
+  void UpdateEarly();
   void AddKept();
   void AddLastUses();
   void MarkChangedFeeds();
