@@ -35,10 +35,11 @@ def main():
     import launch_time
     import python_collectives
     import static_collective
+    import static_steps
     import tcp_collectives
 
     missed = 0
-    modules = (eager_steps, import_time, dataloader, collectives)
+    modules = (eager_steps, static_steps, import_time, dataloader, collectives)
     modules += (tcp_collectives, python_collectives, data_parallel, launch_time)
     modules += (static_collective,)
     for module in modules:
