@@ -32,10 +32,19 @@ def _norm(owner, clip_norm):
     return float(clip_norm)
 
 
+_SELECTED_ROWS = 8  # the kind of a variable that holds some rows of a table
+
+
+def _has_rows(gradient):
+    return gradient._kind == _SELECTED_ROWS
+
+
 def _squares(gradient):
     """The sum of squares, as an operation of a program."""
-    op = getattr(_ops, "squared_l2_norm", None)
-    return op(gradient) if op else _ops.reduce_sum(_ops.square(gradient))
+    if _has_rows(gradient):
+        # A row that occurs twice counts with its sum.
+        gradient = _ops.merge_selected_rows(gradient)
+    return _ops.squared_l2_norm(gradient)
 
 
 def _factor(squares, clip_norm, dtype):
@@ -93,7 +102,16 @@ class ClipGradByValue(ClipGradBase):
         return _core.optim.Clip.by_value(self.min, self.max)
 
     def _append(self, gradients):
-        return [_ops.clip(gradient, self.min, self.max) for gradient in gradients]
+        return [
+            _ops.clip(
+                _ops.get_tensor_from_selected_rows(gradient)
+                if _has_rows(gradient)
+                else gradient,
+                self.min,
+                self.max,
+            )
+            for gradient in gradients
+        ]
 
     def __str__(self):
         return f"Clip Gradient By Value, min = {self.min:f}, max={self.max:f}"
