@@ -97,6 +97,34 @@ def evaluate(kind):
         assert float(after) < float(before), (before, after)
 
 
+def save(kind, folder):
+    """Worker 0 saves what all have trained, and what it predicts."""
+    strategy = fleet.DistributedStrategy()
+    strategy.sync_batch_norm = True
+    loss, exe = start(kind, "SGD", strategy)
+    for number in range(3):
+        exe.run(feed=my_share(kind, number))
+    if not fleet.is_first_worker():
+        return
+    main = static.default_main_program()
+    fleet.save_inference_model(exe, f"{folder}/model", ["x", "y"], [loss], main)
+    fleet.save_persistables(exe, f"{folder}/values", main)
+    test = main.clone(for_test=True)
+    (value,) = exe.run(test, feed=batch(kind, 9), fetch_list=[loss.name])
+    np.save(f"{folder}/expected.npy", value)
+
+
+def load(kind, folder):
+    """Without a job, what `save` saved."""
+    import paddle.fluid as fluid
+
+    exe = static.Executor(paddle.CPUPlace())
+    program, feeds, fetches = fluid.io.load_inference_model(f"{folder}/model", exe)
+    assert list(feeds) == ["x", "y"]
+    (value,) = exe.run(program, feed=batch(kind, 9), fetch_list=fetches)
+    np.testing.assert_allclose(value, np.load(f"{folder}/expected.npy"), rtol=1e-6)
+
+
 def gradients():
     """What is fetched of a gradient is the mean over the workers."""
     loss, exe = start("mlp")

@@ -68,6 +68,12 @@ def test_a_clone_for_test_is_of_one_worker(tmp_path, kind):
     workers.run(2, tmp_path, "evaluate", kind)
 
 
+@pytest.mark.parametrize("kind", ["mlp", "norm"])
+def test_what_one_worker_saves_is_read_without_a_job(tmp_path, kind):
+    workers.run(2, tmp_path, "save", kind, tmp_path)
+    workers.run_alone("load", kind, tmp_path)
+
+
 def test_a_fetched_gradient_is_the_mean(tmp_path):
     workers.run(2, tmp_path, "gradients")
 
