@@ -231,15 +231,21 @@ void Plan::PlaceInArena() {
       }
     }
   }
-  const MemoryLayout layout = LayOut(lives);
+  MemoryLayout layout = LayOut(lives);
   arena_bytes_ = layout.byte_size;
-  arena_ = at::empty({std::max<int64_t>(layout.byte_size, 1)}, at::kByte);
-  auto* base = static_cast<char*>(arena_.data_ptr());
   for (size_t i = 0; i < placed.size(); ++i) {
-    const Value& value = graph_.values[placed[i]];
-    SetAddress(placed[i], base + layout.offsets[i]);
+    in_arena_.emplace_back(placed[i], layout.offsets[i]);
+  }
+}
+
+void Plan::TakeArena() {
+  arena_ = at::empty({std::max<int64_t>(arena_bytes_, 1)}, at::kByte);
+  auto* base = static_cast<char*>(arena_.data_ptr());
+  for (auto [v, offset] : in_arena_) {
+    const Value& value = graph_.values[v];
+    SetAddress(v, base + offset);
     if (value.origin == Value::kConstant) {
-      std::fill_n(static_cast<float*>(memory_[placed[i]]), value.numel(),
+      std::fill_n(static_cast<float*>(memory_[v]), value.numel(),
                   static_cast<float>(value.constant));
     }
   }
@@ -265,6 +271,7 @@ bool Plan::TakesKept(std::span<at::Tensor* const> kept) const {
 Result<std::vector<at::Tensor>> Plan::Run(std::span<const at::Tensor> feeds,
                                           std::span<at::Tensor* const> kept,
                                           const ops::Context& context) {
+  if (!arena_.defined()) TakeArena();
   LoadFeeds(feeds);
   LoadKept(kept);
   Status status = RunNodes(context);
@@ -369,6 +376,11 @@ Status Plan::RunGeneral(Node& node, const ops::Context& context) {
     const Value& value = graph_.values[out];
     at::Tensor& made = frame_[step.outputs[i]];
     if (!value.dense) {
+      // The values of a sparse gradient are often those of the op's input.
+      if (made.defined() && made.is_sparse() &&
+          SeesOther(node, made._values())) {
+        made = made.clone();
+      }
       tensors_[out] = made;
       continue;
     }

@@ -273,3 +273,39 @@ def test_an_eager_step_on_a_program_is_refused():
     rule.clear_grad()
     with pytest.raises(RuntimeError, match="belong to a program"):
         rule.step()
+
+
+@pytest.mark.parametrize(
+    "clip",
+    [
+        None,
+        nn.ClipGradByValue(0.001),
+        nn.ClipGradByNorm(0.01),
+        nn.ClipGradByGlobalNorm(0.01),
+    ],
+)
+@pytest.mark.parametrize("name", ["SGD", "Momentum", "Adam", "Adagrad"])
+def test_gradients_that_hold_rows(name, clip):
+    """The same weights as with gradients that hold the whole table."""
+    paddle.enable_static()
+    weights = []
+    for sparse in (False, True):
+        with (
+            static.program_guard(static.Program(), static.Program()),
+            static.scope_guard(static.Scope()),
+            paddle.utils.unique_name.guard(),
+        ):
+            ids = static.data("ids", [None, 2], "int64")
+            table = np.random.default_rng(0).standard_normal((10, 3)).astype("float32")
+            attr = paddle.ParamAttr(initializer=nn.initializer.Assign(table))
+            rows = nn.Embedding(10, 3, sparse=sparse, weight_attr=attr)(ids)
+            loss = paddle.mean(paddle.square(rows))
+            kind = getattr(optimizer, name)
+            kind(learning_rate=0.1, grad_clip=clip).minimize(loss)
+            exe = static.Executor(paddle.CPUPlace())
+            exe.run(static.default_startup_program())
+            for _ in range(4):
+                exe.run(feed={"ids": np.array([[1, 2], [2, 3]])}, fetch_list=[loss])
+            found = static.global_scope().find_var("embedding_0.w_0")
+            weights.append(np.array(found.get_tensor()))
+    np.testing.assert_allclose(weights[0], weights[1], rtol=1e-5, atol=1e-6)
