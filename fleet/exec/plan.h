@@ -61,6 +61,10 @@ class Plan final {
                                       std::span<at::Tensor* const> kept,
                                       const ops::Context& context);
 
+  // Its memory comes with the next run, and stays until it is let go.
+  bool holds_arena() const { return arena_.defined(); }
+  void ReleaseArena() { arena_.reset(); }
+
   // For tests and for people who ask where memory and time go.
   int64_t arena_bytes() const { return arena_bytes_; }
   size_t num_direct() const;   // steps on bare memory
@@ -72,6 +76,7 @@ class Plan final {
   bool AddNodes(const PlanSource& source);
   void AskForHomes();
   void PlaceInArena();
+  void TakeArena();
   void SetAddress(int value, void* address);
 
   void LoadFeeds(std::span<const at::Tensor> feeds);
@@ -102,6 +107,7 @@ class Plan final {
   };
   std::vector<Moved> moved_;
   at::Tensor arena_;
+  std::vector<std::pair<int, int64_t>> in_arena_;  // values and offsets
   int64_t arena_bytes_ = 0;
   std::vector<at::Tensor> frame_;  // by place, for general steps
   std::span<const std::string> names_;

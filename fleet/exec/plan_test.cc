@@ -220,6 +220,44 @@ TEST_F(PlanTest, UpdatesOfLargeParametersComeEarly) {
   EXPECT_LT(schedule->last_plan()->arena_bytes(), 4 * 256 * 256 * 4);
 }
 
+TEST_F(PlanTest, AnArenaThatWasReleasedComesBack) {
+  Data("x", {-1, 6});
+  std::string y = Fc("x", "fc", 6, 3, "tanh");
+  auto schedule =
+      Schedule::Compile(program_, library_, extensions_, {"x"}, {y});
+  ASSERT_OK(schedule.status());
+  Scope scope;
+  for (const auto& [name, tensor] : kept_) scope.Get(name) = tensor.clone();
+  const std::vector<at::Tensor> x = {at::randn({2, 6})};
+  ASSERT_OK_AND_ASSIGN(auto wanted, (*schedule)->Run(scope, x, {}));
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK_AND_ASSIGN(auto got, (*schedule)->Run(scope, x, {}));
+    EXPECT_TRUE(Near(got[0], wanted[0]));
+    auto* plan = const_cast<Plan*>((*schedule)->last_plan());
+    EXPECT_TRUE(plan->holds_arena());
+    plan->ReleaseArena();
+    EXPECT_FALSE(plan->holds_arena());
+  }
+}
+
+// The gradient of a sparse table names rows; it goes through the general step.
+TEST_F(PlanTest, SparseGradientsOfEmbeddings) {
+  Data("ids", {-1, 2}, DType::kInt64);
+  std::string rows = Op("lookup_table_v2",
+                        {{"W", {Parameter("table", {7, 4})}}, {"Ids", {"ids"}}},
+                        {"Out"}, {{"is_sparse", Bool(true)}});
+  std::string h = Unary("flatten_contiguous_range", rows);
+  std::string loss = Unary("mean", Unary("square", Fc(h, "fc", 8, 3, "tanh")));
+  Backward(loss);
+  Sgd(0.5);
+  Schedule* schedule = Compare(
+      [] {
+        return std::vector<at::Tensor>{at::randint(0, 7, {5, 2}, at::kLong)};
+      },
+      {"ids"}, {loss});
+  EXPECT_NE(schedule->last_plan(), nullptr);
+}
+
 TEST_F(PlanTest, LossesOfLogits) {
   Data("x", {-1, 5});
   Data("y", {-1, 1}, DType::kInt64);

@@ -68,6 +68,7 @@ Result<std::vector<at::Tensor>> Schedule::Run(Scope& scope,
     FindKept(scope);
     if (shapes->plan->TakesKept(kept_tensors_)) {
       last_plan_ = shapes->plan.get();
+      if (!last_plan_->holds_arena()) LimitArenas();
       return shapes->plan->Run(feeds, kept_tensors_, context);
     }
   }
@@ -86,6 +87,19 @@ Schedule::Shapes* Schedule::FindShapes(std::span<const at::Tensor> feeds) {
     return &shapes_.front();
   }
   return nullptr;
+}
+
+// The plan that runs next, the first in the list, is about to take memory:
+// those that ran longest ago give theirs back.
+void Schedule::LimitArenas() {
+  int64_t sum = 0;
+  for (Shapes& shapes : shapes_) {
+    if (shapes.plan == nullptr) continue;
+    sum += shapes.plan->arena_bytes();
+    if (sum > kMaxArenas && &shapes != &shapes_.front()) {
+      shapes.plan->ReleaseArena();
+    }
+  }
 }
 
 void Schedule::FindKept(Scope& scope) {

@@ -76,6 +76,8 @@ class Schedule final {
     bool hopeless = false;  // there can be no plan
   };
   static constexpr size_t kMaxShapes = 16;
+  // Plans may hold this much memory together; one of them alone may hold more.
+  static constexpr int64_t kMaxArenas = int64_t{256} << 20;
   friend class ScheduleMaker;
 
   Schedule() = default;
@@ -85,6 +87,7 @@ class Schedule final {
                                            Shapes* record);
   Shapes* FindShapes(std::span<const at::Tensor> feeds);
   void FindKept(Scope& scope);
+  void LimitArenas();
   PlanSource EmptySource() const;
   Status Load(Scope& scope, std::span<const at::Tensor> feeds);
   void Unshare(size_t step);
