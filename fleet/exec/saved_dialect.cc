@@ -244,6 +244,20 @@ void Pool(Replacement& r, const PoolKind& kind) {
   TensorType pooled = r.TypeOf(out);
   if (flat) pooled.dims.insert(pooled.dims.begin() + (last ? 1 : 2), 1);
   const std::string grid = flat ? r.Temporary(out, std::move(pooled)) : out;
+  if (kind.adaptive && std::string_view(kind.type) == "max" && !last) {
+    // The largest of windows of different sizes is another op.
+    r.Add(rank == 3 ? "max_pool3d_with_index" : "max_pool2d_with_index",
+          {{"X", {x}}},
+          {{"Out", {grid}},
+           {"Mask", {r.Temporary(out, {DType::kInt32, r.TypeOf(grid).dims})}}},
+          {{"ksize", List(std::move(size))},
+           {"strides", List(Ints(rank, 1))},
+           {"paddings", List(Ints(rank, 0))},
+           {"adaptive", Flag(true)},
+           {"global_pooling", Flag(false)}});
+    if (flat) r.Squeeze(grid, 2, out);
+    return;
+  }
   const std::string formats[] = {last ? "NHWC" : "NCHW",
                                  last ? "NDHWC" : "NCDHW"};
   r.Add(rank == 3 ? "pool3d" : "pool2d", {{"X", {x}}}, {{"Out", {grid}}},
@@ -316,6 +330,64 @@ void LogSumExp(Replacement& r) {
   r.op.attrs.erase("dim");
   r.op.attrs.erase("keep_dim");
   r.Keep();
+}
+
+// No groups: each channel is one.
+void GroupNorm(Replacement& r) {
+  if (AttrOf<int64_t>(r.op, "groups") != 0) return r.Keep();
+  const std::string out = r.Out("Y");
+  r.Add("instance_norm", std::move(r.op.inputs),
+        {{"Y", {out}},
+         {"SavedMean", {r.Out("Mean")}},
+         {"SavedVariance", {r.Out("Variance")}}},
+        {{"epsilon", r.op.attrs["epsilon"]}});
+}
+
+void Prelu(Replacement& r) {
+  int64_t count = 1;
+  for (int64_t dim : r.TypeOf(r.In("Alpha")).dims) count *= dim;
+  r.op.attrs.insert_or_assign("mode", Text(count == 1 ? "all" : "channel"));
+  r.Keep();
+}
+
+// Ours has two numbers for every dimension, in order; Paddle's pad3d six, for
+// the last dimension first, of tensors with five.
+void Pad(Replacement& r) {
+  const Ints paddings = AttrOf<Ints>(r.op, "paddings");
+  const auto mode = AttrOf<std::string>(r.op, "mode", "constant");
+  std::string x = r.In("X");
+  const std::string out = r.Out("Out");
+  if (mode == "constant") {
+    r.Add("pad", {{"X", {x}}}, {{"Out", {out}}},
+          {{"paddings", List(paddings)}, {"pad_value", r.op.attrs["value"]}});
+    return;
+  }
+  const size_t rank = paddings.size() / 2;
+  if (rank < 3 || rank > 5 || paddings[0] != 0 || paddings[1] != 0 ||
+      paddings[2] != 0 || paddings[3] != 0) {
+    return r.Keep();
+  }
+  Ints turned;
+  for (size_t i = rank; i-- > 2;) {
+    turned.push_back(paddings[2 * i]);
+    turned.push_back(paddings[2 * i + 1]);
+  }
+  turned.resize(6, 0);
+  for (size_t i = rank; i < 5; ++i) x = r.Unsqueeze(x, 2);
+  TensorType type = r.TypeOf(out);
+  type.dims.insert(type.dims.begin() + 2, 5 - rank, 1);
+  const std::string padded =
+      rank == 5 ? out : r.Temporary(out, std::move(type));
+  r.Add("pad3d", {{"X", {x}}}, {{"Out", {padded}}},
+        {{"paddings", List(std::move(turned))},
+         {"mode", Text(mode)},
+         {"value", r.op.attrs["value"]},
+         {"data_format", Text("NCDHW")}});
+  if (rank < 5) {
+    Ints axes = rank == 4 ? Ints{2} : Ints{2, 3};
+    r.Add("squeeze2", {{"X", {padded}}}, r.WithShapeBefore(padded, out),
+          {{"axes", List(std::move(axes))}});
+  }
 }
 
 void Cast(Replacement& r) {
@@ -540,6 +612,35 @@ void ReadLogSumExp(Operation& op) {
   op.attrs["keep_dim"] = Flag(AttrOf<bool>(op, "keepdim"));
 }
 
+void ReadPad(const Block& block, Operation& op) {
+  const Ints paddings = AttrOf<Ints>(op, "paddings");
+  if (op.type != "pad3d" || paddings.size() != 6 || op.input("X").empty()) {
+    return;
+  }
+  const Variable* x = block.Find(op.input("X").front());
+  if (x == nullptr || x->type.dims.size() != 5) return;
+  // For the depth, the height and the width, behind the batch and the channels
+  // or between them.
+  Ints every = {paddings[4], paddings[5], paddings[2],
+                paddings[3], paddings[0], paddings[1]};
+  const size_t batch_and_channel = IsChannelLast(op) ? 2 : 4;
+  every.insert(every.begin(), batch_and_channel, 0);
+  every.resize(10, 0);
+  op.attrs["paddings"] = List(std::move(every));
+}
+
+// Ours of the largest in windows has the windows' sizes; one by the output's
+// size is another op.
+void ReadMaxPool(Operation& op) {
+  const bool flat = op.type == "max_pool2d_with_index";
+  if (!flat && op.type != "max_pool3d_with_index") return;
+  const bool whole = AttrOf<bool>(op, "global_pooling");
+  if (!whole && !AttrOf<bool>(op, "adaptive")) return;
+  op.type = flat ? "adaptive_max_pool2d" : "adaptive_max_pool3d";
+  op.attrs["output_size"] =
+      whole ? List(Ints(flat ? 2 : 3, 1)) : List(AttrOf<Ints>(op, "ksize"));
+}
+
 using Rewrite = void (*)(Replacement&);
 
 const std::map<std::string_view, Rewrite>& Rewrites() {
@@ -567,6 +668,9 @@ const std::map<std::string_view, Rewrite>& Rewrites() {
       {"reduce_all", Reduction},
       {"reduce_any", Reduction},
       {"logsumexp", LogSumExp},
+      {"group_norm", GroupNorm},
+      {"prelu", Prelu},
+      {"pad3d", Pad},
       {"cast", Cast},
       {"pool2d", PlainPool},
       {"pool3d", PlainPool},
@@ -653,6 +757,8 @@ void FromPaddle(Program& program) {
       RenameSlots(op, false);
       ReadInterpolate(op);
       ReadLogSumExp(op);
+      ReadPad(block, op);
+      ReadMaxPool(op);
     }
   }
 }

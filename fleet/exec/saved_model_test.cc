@@ -18,6 +18,7 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
+#include "fleet/program/prune.h"
 #include "fleet/program/text.h"
 
 namespace fleet::exec {
@@ -261,10 +262,11 @@ TEST_F(DialectTest, ThereAndBack) {
       ToInference(library_.definitions(), program_, {"image"}, {"sum"}));
   ASSERT_OK(SaveModel(*inference, scope_, files));
   const at::Tensor image = at::randn({2, 3, 8, 8});
+  ASSERT_OK_AND_ASSIGN(auto ours, program::Prune(program_, {"image"}, {"sum"}));
   Executor executor(library_, {});
   ASSERT_OK_AND_ASSIGN(
       std::vector<at::Tensor> wanted,
-      executor.Run(program_, scope_, {{"image", image}}, {"sum"}));
+      executor.Run(*ours, scope_, {{"image", image}}, {"sum"}));
   ASSERT_OK_AND_ASSIGN(auto model, LoadedModel::Open(folder_ / "net"));
   ASSERT_OK_AND_ASSIGN(std::vector<at::Tensor> got, model->Run({image}));
   EXPECT_TRUE(at::allclose(got[0], wanted[0], 1e-5, 1e-6));

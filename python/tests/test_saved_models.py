@@ -304,6 +304,21 @@ def test_values_in_files(static_mode, exe, tmp_path):
     np.testing.assert_array_equal(state["fc_0.w_0"], before["fc_0.w_0"])
 
 
+def test_models_and_functions_come_back_as_they_go_to_paddle(tmp_path):
+    """What tests/interop gives real Paddle to load, loaded here."""
+    scripts = pathlib.Path(__file__).parents[2] / "tests" / "interop_peer"
+    for script in ("save_ours.py", "load_ours.py"):
+        run = subprocess.run(
+            [sys.executable, scripts / script, tmp_path],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
+        assert "FAIL" not in run.stdout, run.stdout
+    assert "ok function bicubic" in run.stdout
+
+
 def test_fleet_saves_outside_of_a_job(static_mode, exe, tmp_path):
     fleet.init()
     x, label, y, loss = net()

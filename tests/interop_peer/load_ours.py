@@ -146,6 +146,11 @@ def main():
             if name == "traced" and check in (by_folder, by_combined_folder):
                 continue
             done.append(attempt("%s by %s" % (name, way), check, path))
+    functions = os.path.join(folder, "functions")
+    if NEW and os.path.isdir(functions):
+        for name in sorted(n[:-4] for n in os.listdir(functions) if n.endswith(".npz")):
+            path = os.path.join(functions, name)
+            done.append(attempt("function %s" % name, by_prefix, path))
     sys.exit(0 if all(done) and done else 1)
 
 

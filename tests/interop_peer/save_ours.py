@@ -83,6 +83,104 @@ MODELS = {
 }
 
 
+# Functions of one or two float inputs, each a model of its own; what they save is for
+# Paddle 2.6.
+def _functions():
+    image = {
+        "conv2d_transpose": lambda x: nn.Conv2DTranspose(3, 4, 3, stride=2)(x),
+        "conv2d_same": lambda x: nn.Conv2D(3, 4, 3, padding="SAME", stride=2)(x),
+        "group_norm": lambda x: nn.GroupNorm(3, 3)(x),
+        "instance_norm": lambda x: nn.InstanceNorm2D(3)(x),
+        "batch_norm": lambda x: nn.BatchNorm2D(3)(x),
+        "adaptive_max_pool2d": lambda x: F.adaptive_max_pool2d(x, 2),
+        "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x, [None, 3]),
+        "avg_pool2d": lambda x: F.avg_pool2d(x, 3, 2, padding=1, exclusive=False),
+        "max_pool2d": lambda x: F.max_pool2d(x, 3, 2, padding=1, ceil_mode=True),
+        "nearest": lambda x: F.interpolate(x, [12, 14], mode="nearest"),
+        "bilinear": lambda x: F.interpolate(x, [12, 14], mode="bilinear"),
+        "bicubic": lambda x: F.interpolate(x, [12, 14], mode="bicubic"),
+        "pad": lambda x: F.pad(x, [1, 2, 0, 1]),
+        "pixel_shuffle": lambda x: F.pixel_shuffle(paddle.tile(x, [1, 4, 1, 1]), 2),
+        "prelu": lambda x: nn.PReLU(3)(x),
+        "unfold": lambda x: F.unfold(x, 3),
+    }
+    plain = {
+        "abs": paddle.abs,
+        "argsort": lambda x: paddle.argsort(x, axis=1),
+        "atan2": lambda x: paddle.atan2(x, x + 2),
+        "cast": lambda x: paddle.cast(x, "float64"),
+        "clip": lambda x: paddle.clip(x, -0.5, 0.5),
+        "cumsum": lambda x: paddle.cumsum(x, axis=1),
+        "elu": F.elu,
+        "exp": paddle.exp,
+        "expand": lambda x: paddle.expand(paddle.unsqueeze(x, 1), [4, 2, 6]),
+        "flip": lambda x: paddle.flip(x, [1]),
+        "gather": lambda x: paddle.gather(x, paddle.to_tensor([2, 0])),
+        "greater_than": lambda x: paddle.cast(x > 0, "float32"),
+        "hardsigmoid": F.hardsigmoid,
+        "hardswish": F.hardswish,
+        "l1_loss": lambda x: F.l1_loss(x, x * 2),
+        "label_smooth": lambda x: F.label_smooth(x),
+        "log_softmax": lambda x: F.log_softmax(x, axis=0),
+        "logsumexp": lambda x: paddle.logsumexp(x, axis=1),
+        "matmul": lambda x: paddle.matmul(x, x, transpose_y=True),
+        "maximum": lambda x: paddle.maximum(x, x * x),
+        "mean": lambda x: paddle.mean(x, axis=[0, 1], keepdim=True),
+        "mse_loss": lambda x: F.mse_loss(x, x * 2, reduction="sum"),
+        "norm": lambda x: paddle.norm(x, p=2, axis=1),
+        "normalize": lambda x: F.normalize(x, axis=1),
+        "pow": lambda x: paddle.pow(x, 3.0),
+        "prod": lambda x: paddle.prod(x, axis=1),
+        "roll": lambda x: paddle.roll(x, 2, axis=1),
+        "rsqrt": lambda x: paddle.rsqrt(x * x + 1),
+        "scale": lambda x: paddle.scale(x, 2.0, bias=1.0, bias_after_scale=False),
+        "slice": lambda x: x[1:3, ::2],
+        "softplus": F.softplus,
+        "softshrink": F.softshrink,
+        "split": lambda x: paddle.split(x, 2, axis=1)[1],
+        "square_error_cost": lambda x: F.square_error_cost(x, x * 2),
+        "squeeze": lambda x: paddle.squeeze(paddle.unsqueeze(x, [0, 2]), [2]),
+        "stack": lambda x: paddle.stack([x, x + 1], axis=1),
+        "strided_slice": lambda x: paddle.strided_slice(x, [1], [5], [0], [-2]),
+        "swish": F.swish,
+        "tanhshrink": F.tanhshrink,
+        "tile": lambda x: paddle.tile(x, [2, 3]),
+        "topk": lambda x: paddle.topk(x, 3)[1],
+        "transpose": lambda x: paddle.transpose(x, [1, 0]),
+        "tril": paddle.tril,
+        "unstack": lambda x: paddle.unstack(x, axis=1)[2],
+        "where": lambda x: paddle.where(x > 0, x, x * 0.1),
+        "one_hot": lambda x: F.one_hot(paddle.argmax(x, axis=1), 6),
+        "add_n": lambda x: paddle.add_n([x, x * 2, x * 3]),
+        "full_like": lambda x: x + paddle.full_like(x, 2.5),
+        "linear": lambda x: nn.Linear(6, 3)(x),
+        "bilinear_layer": lambda x: F.linear(x, paddle.ones([6, 2])),
+    }
+    for name, function in image.items():
+        yield name, "picture", [None, 3, 8, 8], function
+    for name, function in plain.items():
+        yield name, "matrix", [4, 6], function
+
+
+INPUTS["picture"] = RANDOM.uniform(-1, 1, (2, 3, 8, 8)).astype("float32")
+INPUTS["matrix"] = RANDOM.uniform(-1, 1, (4, 6)).astype("float32")
+
+
+def save_functions(folder):
+    """Of those that cannot be built here, prints why."""
+    os.makedirs(folder, exist_ok=True)
+    for name, feed, shape, function in _functions():
+
+        def model(feed=feed, shape=shape, function=function):
+            x = static.data(feed, shape)
+            return [x], [function(x)]
+
+        try:
+            save_model(folder, name, model, folders=False)
+        except Exception as error:
+            print(f"FAIL {name}: {type(error).__name__}: {error}")
+
+
 def move_statistics(scope, program):
     """Running means and variances that are not those of the beginning."""
     for variable in program.list_vars():
@@ -93,7 +191,7 @@ def move_statistics(scope, program):
             tensor.set(values.astype("float32"))
 
 
-def save_model(folder, name, model):
+def save_model(folder, name, model, folders=True):
     main, startup, scope = static.Program(), static.Program(), static.Scope()
     path = os.path.join(folder, name)
     with (
@@ -113,6 +211,8 @@ def save_model(folder, name, model):
             arrays[f"output_{i}"] = output
         np.savez(path + ".npz", **arrays)
         static.save_inference_model(path, feeds, fetches, exe)
+        if not folders:
+            return
         names = list(v.name for v in feeds)
         fluid.io.save_inference_model(path + "_each", names, fetches, exe, main)
         fluid.io.save_inference_model(
@@ -175,6 +275,7 @@ def main():
         save_model(folder, name, model)
     save_training(folder)
     save_traced(folder)
+    save_functions(os.path.join(folder, "functions"))
 
 
 if __name__ == "__main__":
