@@ -390,6 +390,37 @@ void Pad(Replacement& r) {
   }
 }
 
+// Paddle reads without a look whether they are there.
+void Slice(Replacement& r) {
+  r.op.attrs.try_emplace("infer_flags",
+                         List(Ints(AttrOf<Ints>(r.op, "axes").size(), 1)));
+  r.op.attrs.try_emplace("decrease_axis", List({}));
+  r.Keep();
+}
+
+void Unstack(Replacement& r) {
+  const auto count = static_cast<int64_t>(r.op.output("Y").size());
+  r.op.attrs.insert_or_assign("num", Int(count));
+  r.Keep();
+}
+
+// Ours has paddings before and behind, dimension by dimension; Paddle's unfold
+// above, left, below, right.
+void Unfold(Replacement& r) {
+  for (const char* name : {"kernel_sizes", "strides", "dilations"}) {
+    r.op.attrs.insert_or_assign(name,
+                                List(Spread(AttrOf<Ints>(r.op, name), 2)));
+  }
+  Ints paddings = Spread(AttrOf<Ints>(r.op, "paddings"), 2);
+  if (paddings.size() == 2) {
+    paddings = {paddings[0], paddings[1], paddings[0], paddings[1]};
+  } else if (paddings.size() == 4) {
+    std::swap(paddings[1], paddings[2]);
+  }
+  r.op.attrs.insert_or_assign("paddings", List(std::move(paddings)));
+  r.Keep();
+}
+
 void Cast(Replacement& r) {
   const auto from = static_cast<int64_t>(r.TypeOf(r.In("X")).dtype);
   if (AttrOf<int64_t>(r.op, "in_dtype", -1) < 0) {
@@ -629,6 +660,13 @@ void ReadPad(const Block& block, Operation& op) {
   op.attrs["paddings"] = List(std::move(every));
 }
 
+void ReadUnfold(Operation& op) {
+  Ints paddings = AttrOf<Ints>(op, "paddings");
+  if (op.type != "unfold" || paddings.size() != 4) return;
+  std::swap(paddings[1], paddings[2]);
+  op.attrs["paddings"] = List(std::move(paddings));
+}
+
 // Ours of the largest in windows has the windows' sizes; one by the output's
 // size is another op.
 void ReadMaxPool(Operation& op) {
@@ -672,6 +710,10 @@ const std::map<std::string_view, Rewrite>& Rewrites() {
       {"prelu", Prelu},
       {"pad3d", Pad},
       {"cast", Cast},
+      {"slice", Slice},
+      {"unfold", Unfold},
+      {"unstack", Unstack},
+      {"strided_slice", Slice},
       {"pool2d", PlainPool},
       {"pool3d", PlainPool},
       {"interpolate", Interpolate},
@@ -759,6 +801,7 @@ void FromPaddle(Program& program) {
       ReadLogSumExp(op);
       ReadPad(block, op);
       ReadMaxPool(op);
+      ReadUnfold(op);
     }
   }
 }

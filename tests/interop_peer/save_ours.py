@@ -102,7 +102,8 @@ def _functions():
         "pad": lambda x: F.pad(x, [1, 2, 0, 1]),
         "pixel_shuffle": lambda x: F.pixel_shuffle(paddle.tile(x, [1, 4, 1, 1]), 2),
         "prelu": lambda x: nn.PReLU(3)(x),
-        "unfold": lambda x: F.unfold(x, 3),
+        "unfold": lambda x: F.unfold(x, 3, paddings=[1, 2]),
+        "unfold_uneven": lambda x: F.unfold(x, 3, paddings=[1, 2, 3, 0]),
     }
     plain = {
         "abs": paddle.abs,
