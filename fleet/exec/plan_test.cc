@@ -249,12 +249,15 @@ TEST_F(PlanTest, SparseGradientsOfEmbeddings) {
   std::string h = Unary("flatten_contiguous_range", rows);
   std::string loss = Unary("mean", Unary("square", Fc(h, "fc", 8, 3, "tanh")));
   Backward(loss);
+  // Memory that the gradient of `rows` no longer needs serves for others, while
+  // the rows of the table's gradient, which are the same, are still to be read.
+  std::string other = Unary("scale", "fc.w@GRAD", {{"scale", Float(3)}});
   Sgd(0.5);
   Schedule* schedule = Compare(
       [] {
         return std::vector<at::Tensor>{at::randint(0, 7, {5, 2}, at::kLong)};
       },
-      {"ids"}, {loss});
+      {"ids"}, {loss, other});
   EXPECT_NE(schedule->last_plan(), nullptr);
 }
 
