@@ -3,7 +3,7 @@
 synchronise, over the step of two ranks that do. 1 means that synchronising is free.
 
 Both kinds of step run in the same two processes and take turns, so that the machine's
-other guests disturb both alike. Turns are of milliseconds, many of them, and the best
+other guests disturb both alike. Turns are as short as can be, many of them, and the best
 counts: who disturbs one core stops one process alone, but two ranks that synchronise.
 torch's DDP over Gloo is measured the same way.
 
@@ -22,8 +22,8 @@ WIDE = 1628  # three layers: 8 M parameters
 WARM_UP = 3  # turns that do not count
 
 CASES = {
-    "LinearNet 10-10-1, Adam, batch 10": dict(steps=(50, 150), bar=0.80),
-    "MLP 32-128-128-2 tanh, SGD, 128": dict(steps=(20, 150), bar=0.90),
+    "LinearNet 10-10-1, Adam, batch 10": dict(steps=(20, 600), bar=0.80),
+    "MLP 32-128-128-2 tanh, SGD, 128": dict(steps=(5, 600), bar=0.90),
     "CNN of seed 004, Adam, batch 32": dict(steps=(2, 40), bar=0.97),
     "MLP of 8 M parameters, SGD, 16": dict(
         layers=[
