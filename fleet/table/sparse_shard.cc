@@ -156,15 +156,6 @@ uint32_t SparseShard::MakeBlankRow(Key key) {
   return row;
 }
 
-void SparseShard::LookAhead(const KeyBatch& batch, size_t begin) {
-  const size_t end = std::min(begin + kBatch, batch.count);
-  for (size_t i = begin; i < end; ++i) {
-    const uint64_t hash = HashKey(batch.keys[batch.place(i)]);
-    hashes_[i - begin] = hash;
-    index_.Prefetch(index_.Home(hash));
-  }
-}
-
 bool SparseShard::Admits(Key key, uint32_t before, uint32_t count) const {
   const EntryRule& entry = setting_.options.entry;
   if (const auto* by_count = std::get_if<AdmitByCount>(&entry)) {
@@ -216,17 +207,20 @@ Status SparseShard::Locate(const KeyBatch& batch, size_t begin, size_t n,
     RETURN_IF_ERROR(arena_.Reserve(n));
   }
 
-  // The first of a request; later ones were looked at while the ones before
-  // were worked on.
-  if (begin == 0) LookAhead(batch, 0);
+  // Not earlier, while the batch before is copied: the cache has few places for
+  // lines that are on their way, and its rows come first.
+  size_t homes[kBatch];
+  for (size_t i = 0; i < n; ++i) {
+    homes[i] = index_.Home(HashKey(batch.keys[batch.place(begin + i)]));
+    index_.Prefetch(homes[i]);
+  }
   const bool updates = missing != Missing::kAdmit && missing != Missing::kLeave;
   const size_t touched_floats = updates ? layout_.stride : layout_.dim;
   for (size_t i = 0; i < n; ++i) {
     const size_t place = batch.place(begin + i);
     const Key key = batch.keys[place];
-    const size_t home = index_.Home(hashes_[i]);
-    uint32_t* value =
-        inserts ? index_.FindOrInsert(key, home) : index_.Find(key, home);
+    uint32_t* value = inserts ? index_.FindOrInsert(key, homes[i])
+                              : index_.Find(key, homes[i]);
     if (value != nullptr && *value < kCandidate) [[likely]] {
       rows[i] = *value;
       arena_.Prefetch(*value, touched_floats);
@@ -252,7 +246,6 @@ Status SparseShard::Locate(const KeyBatch& batch, size_t begin, size_t n,
       *value = kCandidate + static_cast<uint32_t>(seen);
     }
   }
-  LookAhead(batch, begin + n);
   if (cold_ != nullptr) {
     for (size_t i = 0; i < n; ++i) {
       if (rows[i] != kNoRow) flags_[rows[i]] |= kUsed;

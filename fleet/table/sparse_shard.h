@@ -132,9 +132,6 @@ class SparseShard final {
   Status WriteToDisk(std::span<const uint32_t> rows);
   uint32_t MakeRow(Key key);
   uint32_t MakeBlankRow(Key key);
-  // Works out the hashes of keys [begin, begin + kBatch) of the batch, and asks
-  // for their places in the index.
-  void LookAhead(const KeyBatch& batch, size_t begin);
   bool Admits(Key key, uint32_t before, uint32_t count) const;
   Status CheckRoom() const;
   // Rows leave memory until n more have room.
@@ -166,7 +163,6 @@ class SparseShard final {
 
   KeyIndex index_;
   RowArena arena_;
-  std::array<uint64_t, kBatch> hashes_;  // of the keys that are located next
   uint64_t num_candidates_ = 0;
   uint64_t num_nonfinite_ = 0;
   std::vector<uint64_t> changed_;  // a bit for each row
