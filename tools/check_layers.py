@@ -20,13 +20,20 @@ LAYERS = {
     "program": (("base",), ("protozero/",)),
     "channel": (("base",), ("openssl/",)),
     "cluster": (("channel", "base"), ("CLI/",)),
+    "plan": (("program", "cluster", "base"), ()),
     "ps": (("table", "cluster", "channel", "base"), ()),
     "comm": (("cluster", "channel", "base"), ("mpi.h", "nccl.h")),
     "ops": (("program", "optim", "base"), ("ATen/", "c10/", "torch/", "dnnl.hpp")),
     "exec": (("ops", "optim", "program", "base"), ("ATen/", "c10/")),
-    "sync": (("ops", "comm", "base"), ("ATen/", "c10/", "torch/")),
+    "sync": (
+        ("exec", "ops", "comm", "program", "base"),
+        ("ATen/", "c10/", "torch/"),
+    ),
     # The face: files in fleet/ itself.
-    "": (("sync", "ops", "comm", "cluster", "base"), ("ATen/", "c10/", "torch/")),
+    "": (
+        ("sync", "exec", "ops", "comm", "plan", "program", "cluster", "base"),
+        ("ATen/", "c10/", "torch/"),
+    ),
 }
 # Found in any folder, these need no door.
 EVERYWHERE = ("gtest/", "gmock/", "benchmark/")
