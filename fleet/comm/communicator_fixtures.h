@@ -48,8 +48,6 @@ struct CommunicatorKind {
                       const std::function<CommunicatorOptions(int)>& options)>
       make;
   std::vector<int> group_sizes = {1, 2, 3, 4};
-  // Sends wait for their receiver, however small, so they may fail with it.
-  bool sends_wait = false;
 
   friend void PrintTo(const CommunicatorKind& kind, std::ostream* out) {
     *out << kind.name;

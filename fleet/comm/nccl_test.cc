@@ -38,26 +38,21 @@ Ranks MakeNccl(int size,
 }
 
 CommunicatorKind OnDevice() {
-  return {
-      .name = "nccl",
-      .make =
-          [](int size, const std::function<CommunicatorOptions(int)>& options) {
+  return {.name = "nccl",
+          .make = [](int size,
+                     const std::function<CommunicatorOptions(int)>& options) {
             fake_cuda_memory = kCudaDeviceMemory;
             return MakeNccl(size, options);
-          },
-      .sends_wait = true};
+          }};
 }
 
 CommunicatorKind OnHost() {
-  return {
-      .name = "nccl, memory of the host",
-      .make =
-          [](int size, const std::function<CommunicatorOptions(int)>& options) {
+  return {.name = "nccl, memory of the host",
+          .make = [](int size,
+                     const std::function<CommunicatorOptions(int)>& options) {
             fake_cuda_memory = 1;
             return MakeNccl(size, options);
-          },
-      // In two parts, of which the receiver may refuse the first.
-      .sends_wait = true};
+          }};
 }
 
 INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorConformance,
