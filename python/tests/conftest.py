@@ -6,11 +6,15 @@ precision: TF32 keeps ten bits, fewer than the tolerances of the tests.
 """
 
 import os
+import signal
 
 import paddle
 import pytest
 
 DEVICE = os.environ.get("FLEET_TEST_DEVICE", "cpu")
+
+# A run in the background ignores ^C and would hand that down to scripts of tests.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 paddle._core.check_shape_rules(True)
 paddle._core.allow_tf32(False)
