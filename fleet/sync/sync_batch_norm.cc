@@ -12,7 +12,6 @@
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
-#include <ATen/ops/var_mean.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -59,9 +58,13 @@ Tensor LocalStatistics(const Tensor& x) {
   const auto options = x.options().dtype(at::kDouble);
   if (x.numel() == 0) return at::zeros({2 * channels + 1}, options);
   const auto count = static_cast<double>(x.numel() / channels);
-  auto [variance, mean] =
-      at::var_mean(x.to(SumType(x)), BatchAxes(x), /*correction=*/0);
-  return at::cat({mean.to(at::kDouble), variance.to(at::kDouble) * count,
+  const Tensor values = x.to(SumType(x));
+  const Tensor mean = at::sum(values, BatchAxes(x)) / count;
+  // In two passes: at::var_mean over these axes takes ten times as long.
+  Tensor squares = values - Broadcastable(mean, x);
+  squares.mul_(squares);
+  return at::cat({mean.to(at::kDouble),
+                  at::sum(squares, BatchAxes(x)).to(at::kDouble),
                   at::full({1}, count, options)});
 }
 
