@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains the shapes of train_shapes.py in one process, then in two under fleetrun,
-and shows both side by side: speed, accuracy, and the curves of their losses.
+and shows both side by side: speed, accuracy, and the curves of their losses. A process
+has half of this machine's cores in both, as if the second one came with its own machine.
 
     python examples/python/demo.py [--out build/demo] [arguments of train_shapes.py]
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +27,12 @@ def train(title, command, report, arguments):
     """Runs one training and returns its figures."""
     print(f"\n=== {title}", flush=True)
     command = [*command, SCRIPT, "--report", report, *arguments]
-    subprocess.run([str(word) for word in command], check=True)
+    threads = max(1, len(os.sched_getaffinity(0)) // 2)
+    subprocess.run(
+        [str(word) for word in command],
+        check=True,
+        env={"OMP_NUM_THREADS": str(threads), **os.environ},
+    )
     return json.loads(report.read_text())
 
 
