@@ -4,12 +4,13 @@
 import math
 
 from .. import _ops
-from .._core import DType, Tensor
+from .._core import Tensor
 from ..framework.mode import require_static
 from ..framework.parameter import new_parameter
 from ..nn import functional as F
 from ..nn.functional import window
 from ..nn.initializer import Constant, Normal
+from ..tensor.creation import to_tensor
 from ..utils import unique_name
 from .program import layer_guard
 
@@ -155,8 +156,8 @@ def _table(layer, size, attr, dtype):
 # ---- convolutions
 
 
-def _channels(function, input, data_format, rank):
-    """(whether they are last, how many)."""
+def _channels(function, input, data_format, rank, groups, num_filters):
+    """(whether they are last, how many); both they and the filters fit the groups."""
     if not isinstance(input, Tensor):
         raise TypeError(
             f"{function}(): input must be a Variable, but got {type(input).__name__}"
@@ -172,6 +173,11 @@ def _channels(function, input, data_format, rank):
         raise ValueError(
             f"{function}(): the number of channels must be known, but the shape of "
             f"input is {input.shape}"
+        )
+    if channels % groups != 0 or num_filters % groups != 0:
+        raise ValueError(
+            f"{function}(): {channels} channels and {num_filters} filters cannot be "
+            f"split into {groups} groups"
         )
     return last, channels
 
@@ -193,13 +199,8 @@ def _conv(
 ):
     function = f"conv{rank}d"
     layer = begin(function, function, name)
-    _, channels = _channels(function, input, data_format, rank)
     groups = groups or 1
-    if channels % groups != 0 or num_filters % groups != 0:
-        raise ValueError(
-            f"{function}(): {channels} channels and {num_filters} filters cannot be "
-            f"split into {groups} groups"
-        )
+    _, channels = _channels(function, input, data_format, rank, groups, num_filters)
     kernel = window.numbers(filter_size, rank, function, "filter_size")
     deviation = math.sqrt(2.0 / (math.prod(kernel) * channels))
     with layer_guard(layer):
@@ -310,13 +311,8 @@ def _conv_transpose(
 ):
     function = f"conv{rank}d_transpose"
     layer = begin(function, function, name)
-    last, channels = _channels(function, input, data_format, rank)
     groups = groups or 1
-    if channels % groups != 0 or num_filters % groups != 0:
-        raise ValueError(
-            f"{function}(): {channels} channels and {num_filters} filters cannot be "
-            f"split into {groups} groups"
-        )
+    last, channels = _channels(function, input, data_format, rank, groups, num_filters)
     if filter_size is None:
         if output_size is None:
             raise ValueError(f"{function}(): filter_size or output_size is needed")
@@ -448,7 +444,7 @@ def bilinear_tensor_product(
         shape = [size, x.shape[1], y.shape[1]]
         weight = new_parameter(shape, param_attr, x.dtype, False, None, layer)
         bias = new_parameter([1, size], bias_attr, x.dtype, True, None, layer)
-        return activate(F.bilinear(x, y, weight, bias), act)
+        return activate(_ops.bilinear_tensor_product(x, y, weight, bias), act)
 
 
 def prelu(x, mode, param_attr=None, name=None):
@@ -488,6 +484,9 @@ def row_conv(input, future_context_size, param_attr=None, act=None):
         return activate(_ops.transpose2(out, [0, 2, 1]), act)
 
 
+_SAMPLERS = ("uniform", "log_uniform", "custom_dist")  # by the op's number
+
+
 def nce(
     input,
     label,
@@ -510,7 +509,7 @@ def nce(
         probabilities `custom_dist`.
     sample_weight: a factor for each row, [N, 1].
     """
-    if sampler not in ("uniform", "log_uniform", "custom_dist"):
+    if sampler not in _SAMPLERS:
         raise ValueError(
             "nce(): sampler must be 'uniform', 'log_uniform' or 'custom_dist', but is "
             f"{sampler!r}"
@@ -522,7 +521,6 @@ def nce(
             f"nce(): custom_dist has {len(custom_dist)} probabilities for "
             f"{num_total_classes} classes"
         )
-    count = 10 if num_neg_samples is None else int(num_neg_samples)
     layer = begin("nce", "nce", name)
     with layer_guard(layer):
         weight = new_parameter(
@@ -536,86 +534,20 @@ def nce(
         bias = new_parameter(
             [num_total_classes, 1], bias_attr, input.dtype, True, None, layer
         )
-        drawn = _ops.uniform_random_batch_size_like(
-            input, [-1, count], dtype=input.dtype, min=0.0, max=1.0, seed=seed
+        shares = None
+        if custom_dist is not None:
+            shares = to_tensor(custom_dist, dtype="float32") / float(sum(custom_dist))
+        cost, _, _ = _ops.nce(
+            input,
+            label,
+            weight,
+            bias,
+            sample_weight,
+            shares,
+            num_total_classes=num_total_classes,
+            num_neg_samples=10 if num_neg_samples is None else int(num_neg_samples),
+            sampler=_SAMPLERS.index(sampler),
+            seed=seed,
+            is_sparse=is_sparse,
         )
-        classes, probability = _sampler(sampler, num_total_classes, custom_dist)
-        label = _ops.cast(label, label.dtype, DType.int64)
-        negative = classes(drawn)
-        negative.stop_gradient = True
-        right = _nce_scores(input, weight, bias, label, is_sparse)
-        wrong = _nce_scores(input, weight, bias, negative, is_sparse)
-        # How often noise gives such a class among `count`.
-        noise_right = _ops.scale(probability(label), float(count))
-        noise_wrong = _ops.scale(probability(negative), float(count))
-        cost = _ops.elementwise_add(
-            _ops.reduce_sum(_nce_cost(right, right, noise_right), [1], True),
-            _ops.reduce_sum(_nce_cost(noise_wrong, wrong, noise_wrong), [1], True),
-        )
-        if sample_weight is not None:
-            cost = _ops.elementwise_mul(cost, sample_weight)
         return cost
-
-
-def _nce_scores(input, weight, bias, classes, is_sparse):
-    """sigmoid(w x + b) for the classes [N, k] of each row."""
-    rows = _ops.lookup_table_v2(weight, classes, -1, is_sparse)
-    products = _ops.elementwise_mul(rows, _ops.unsqueeze2(input, [1]))
-    scores = _ops.reduce_sum(products, [2])
-    if bias is not None:
-        offsets = _ops.lookup_table_v2(bias, classes, -1, is_sparse)
-        scores = _ops.elementwise_add(scores, _ops.squeeze2(offsets, [2]))
-    return _ops.sigmoid(scores)
-
-
-def _nce_cost(part, score, noise):
-    share = _ops.elementwise_div(part, _ops.elementwise_add(score, noise))
-    return _ops.scale(_ops.log(share), -1.0)
-
-
-def _sampler(kind, num_classes, distribution):
-    """Two functions: from numbers in [0, 1) to classes, and from classes to their
-    probabilities."""
-    from ..tensor.creation import to_tensor
-
-    def whole(x):
-        last = float(num_classes - 1)
-        return _ops.cast(_ops.clip(_ops.floor(x), 0.0, last), x.dtype, DType.int64)
-
-    if kind == "uniform":
-        return (
-            lambda u: whole(_ops.scale(u, float(num_classes))),
-            lambda c: _ops.scale(
-                _ops.cast(c, c.dtype, DType.float32), 0.0, 1.0 / num_classes
-            ),
-        )
-    if kind == "log_uniform":
-        width = math.log(num_classes + 1.0)
-
-        def probability(c):
-            ratio = _ops.reciprocal(
-                _ops.scale(_ops.cast(c, c.dtype, DType.float32), 1.0, 1.0)
-            )
-            return _ops.scale(_ops.log1p(ratio), 1.0 / width)
-
-        return (
-            lambda u: whole(_ops.scale(_ops.exp(_ops.scale(u, width)), 1.0, -1.0)),
-            probability,
-        )
-    total = float(sum(distribution))
-    shares = [p / total for p in distribution]
-    ends = [sum(shares[: i + 1]) for i in range(num_classes - 1)]
-    table = to_tensor([[p] for p in shares], dtype="float32")
-
-    def draw(u):
-        if not ends:
-            return whole(_ops.scale(u, 0.0))
-        beyond = _ops.greater_equal(
-            _ops.unsqueeze2(u, [2]), to_tensor([[ends]], dtype="float32")
-        )
-        return _ops.reduce_sum(_ops.cast(beyond, beyond.dtype, DType.int64), [2])
-
-    return (
-        draw,
-        lambda c: _ops.squeeze2(_ops.lookup_table_v2(table, c, -1, False), [-1]),
-    )
