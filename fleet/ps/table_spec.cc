@@ -252,11 +252,6 @@ void Visit(A& a, TableSpec& spec) {
 
 }  // namespace
 
-const std::string& TableSpec::name() const {
-  return std::visit(
-      [](const auto& held) -> const std::string& { return held.name; }, table);
-}
-
 std::string Encode(const TableSpec& spec) {
   Writer out;
   TableSpec copy = spec;  // reading and writing share a list that may write

@@ -1,35 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Tables as a worker describes them to servers that begin with none.
+// Descriptions of tables as bytes: workers tell them to servers that begin with
+// none.
 
 #ifndef FLEET_PS_TABLE_SPEC_H_
 #define FLEET_PS_TABLE_SPEC_H_
 
-#include <cstdint>
 #include <string>
 #include <string_view>
-#include <variant>
 
 #include "fleet/base/status.h"
-#include "fleet/ps/wire.h"
-#include "fleet/table/options.h"
+#include "fleet/table/table_spec.h"
 
 namespace fleet::ps {
 
-// A dense parameter; each server takes its part (table::PartOfServer with the
-// table's id as `spread`).
-struct DenseSpec {
-  std::string name;
-  uint64_t size = 0;
-  table::UpdateOptions update;
-};
-
-struct TableSpec {
-  TableId id{};
-  std::variant<table::SparseTableOptions, DenseSpec> table;
-
-  const std::string& name() const;
-};
+using table::DenseSpec;
+using table::TableId;
+using table::TableSpec;
 
 // Two specs are the same table when their bytes are equal.
 std::string Encode(const TableSpec& spec);

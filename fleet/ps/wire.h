@@ -14,14 +14,14 @@
 #include <vector>
 
 #include "fleet/base/status.h"
+#include "fleet/table/table_spec.h"
 
 namespace fleet::ps {
 
 static_assert(std::endian::native == std::endian::little,
               "heads go over the wire as they lie in memory");
 
-// The same on all servers and workers of a job.
-enum class TableId : uint32_t {};
+using table::TableId;
 
 enum class Op : uint32_t {
   kHello = 1,
