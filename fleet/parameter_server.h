@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Training with parameter servers: what a server process runs, and what a
+// worker has in its place of parameters.
+//
+//   // a server
+//   ASSIGN_OR_RETURN(auto server, fleet::ParameterServer::Start(role, {}));
+//   return server->Run();                      // until the last worker stopped
+//
+//   // a worker, with a program
+//   ASSIGN_OR_RETURN(plan::ParameterServerPlan plan,
+//                    plan::ServeParameters(main, startup, strategy, role));
+//   ASSIGN_OR_RETURN(auto worker, fleet::ParameterWorker::Connect(role, {}));
+//   RETURN_IF_ERROR(worker->Serve(plan.tables));
+//   worker->AddTo(executor);
+//   executor.Run(startup, scope, {}, {});
+//   executor.Run(main, scope, feeds, {"loss"});
+//   RETURN_IF_ERROR(worker->Stop());
+//
+// A worker with torch::nn modules: remote_embedding.h.
+
+#ifndef FLEET_PARAMETER_SERVER_H_
+#define FLEET_PARAMETER_SERVER_H_
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fleet/base/deadline.h"
+#include "fleet/base/interrupt.h"
+#include "fleet/base/status.h"
+#include "fleet/cluster/environment.h"
+#include "fleet/cluster/role.h"
+#include "fleet/exec/executor.h"
+#include "fleet/plan/parameter_server.h"
+#include "fleet/ps/client.h"
+#include "fleet/ps/serve.h"
+#include "fleet/sync/ps_ops.h"
+#include "fleet/sync/synchronizer.h"
+
+namespace fleet {
+
+struct ServerOptions {
+  // A folder that a worker saved to: tables begin with what it holds.
+  std::string load_folder;
+  // Asked while Run waits, so that ^C ends it.
+  base::InterruptCheck interrupt;
+};
+
+// A server of the job. The environment says the rest (docs/configuration.md).
+class ParameterServer final {
+ public:
+  // Takes its endpoint of `role` and serves from then on.
+  static Result<std::unique_ptr<ParameterServer>> Start(
+      const cluster::Role& role, const ServerOptions& options);
+
+  // Until every worker has stopped; Unavailable names workers that were lost.
+  Status Run();
+
+  ps::PsServer& server() { return serving_->server(); }
+  const channel::Address& address() const { return serving_->address(); }
+
+ private:
+  explicit ParameterServer(std::unique_ptr<ps::Serving> serving);
+
+  std::unique_ptr<ps::Serving> serving_;
+};
+
+struct WorkerOptions {
+  plan::PsMode mode = plan::PsMode::kAsync;
+  // See sync::SynchronizerOptions.
+  uint64_t geo_steps = 100;
+  uint32_t max_merge = 20;
+  uint32_t queue_size = 20;
+  // How long an exchange waits for late servers and workers. Unset:
+  // FLEET_TIMEOUT.
+  std::optional<std::chrono::milliseconds> timeout;
+  base::InterruptCheck interrupt;
+};
+
+// A worker of the job. Thread-safe.
+class ParameterWorker final {
+ public:
+  // Waits until all servers are there, FLEET_START_TIMEOUT at most.
+  static Result<std::unique_ptr<ParameterWorker>> Connect(
+      const cluster::Role& role, const WorkerOptions& options);
+  // The same with servers that are somewhere else, say in this process.
+  static Result<std::unique_ptr<ParameterWorker>> Connect(
+      std::unique_ptr<ps::PsClient> client, const cluster::Role& role,
+      const WorkerOptions& options);
+
+  // Ends the background work. A worker that ends without Stop is lost, and the
+  // servers say so.
+  ~ParameterWorker();
+
+  // Makes the tables on the servers, or finds them there. Of several calls
+  // each adds its tables; one that is known is left as it is.
+  // FailedPrecondition when a server has another table of that id.
+  Status Serve(const std::vector<plan::ServedTable>& tables);
+
+  // Lets `executor` run the operations that plan::ServeParameters writes. This
+  // object outlives it. Several executors may share it, one per thread.
+  void AddTo(exec::Executor& executor);
+
+  // All workers wait for each other.
+  Status Barrier(const std::string& name);
+  // Until this worker's gradients are applied.
+  Status Flush();
+  // Flush, and good-bye to the servers; the last worker's ends them.
+  // Idempotent; nothing else may follow.
+  Status Stop();
+
+  // One consistent state: flushes, then every server writes its part of every
+  // table. Folders are the servers'. Called by one worker, while the others
+  // wait (Barrier) if all of their gradients shall be in it.
+  struct SaveOptions {
+    table::SaveKind kind = table::SaveKind::kBase;
+    bool text = false;  // sparse tables also as text
+    bool remove_older = true;
+  };
+  Status Save(const std::string& folder, const SaveOptions& options);
+  Status Save(const std::string& folder) { return Save(folder, SaveOptions()); }
+  // Values and rows of all tables become those of the folder.
+  Status Load(const std::string& folder);
+  // A day is over: see table::SparseTable::Shrink. All sparse tables, or one.
+  // Returns how many rows went.
+  Result<uint64_t> Shrink(uint32_t max_unseen_days);
+  Result<uint64_t> Shrink(const std::string& parameter,
+                          uint32_t max_unseen_days);
+
+  // Values of a dense parameter on the servers, as a tensor of its shape;
+  // rows of a sparse one.
+  Result<at::Tensor> PullDense(const std::string& parameter);
+  Result<at::Tensor> PullRows(const std::string& parameter,
+                              const std::vector<int64_t>& ids);
+  Status AssignDense(const std::string& parameter, const at::Tensor& values);
+
+  // Trainer threads; see Synchronizer::BeginThreads.
+  void BeginThreads(int count);
+  void EndThread();
+
+  sync::SynchronizerStats stats() const;
+  // Of a table on all servers, by its parameter.
+  Result<table::SparseTableStats> TableStats(const std::string& parameter);
+
+  const cluster::Role& role() const { return role_; }
+  const WorkerOptions& options() const { return options_; }
+  // In the order of Serve.
+  std::vector<plan::ServedTable> tables() const;
+  Result<plan::ServedTable> FindTable(const std::string& parameter) const;
+  ps::PsClient& client() { return *client_; }
+  sync::Synchronizer& synchronizer() { return *synchronizer_; }
+  base::Deadline deadline() const { return base::Deadline::After(timeout_); }
+
+ private:
+  ParameterWorker(std::unique_ptr<ps::PsClient> client,
+                  const cluster::Role& role, const WorkerOptions& options);
+
+  const cluster::Role role_;
+  const WorkerOptions options_;
+  std::chrono::milliseconds timeout_{};
+  std::unique_ptr<ps::PsClient> client_;
+  std::unique_ptr<sync::Synchronizer> synchronizer_;
+  std::shared_ptr<sync::ServedPrograms> programs_;
+
+  mutable base::Mutex mutex_;
+  std::vector<plan::ServedTable> tables_ GUARDED_BY(mutex_);
+  uint64_t next_save_ GUARDED_BY(mutex_) = 0;
+  bool stopped_ GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace fleet
+
+#endif  // FLEET_PARAMETER_SERVER_H_
