@@ -22,6 +22,7 @@ void DefineAllOps(OpRegistry& ops) {
   DefineSequenceOps(ops);
   DefineOptimizerOps(ops);
   DefineCollectiveOps(ops);
+  DefineParameterServerOps(ops);
   DefinePythonOps(ops);
 }
 

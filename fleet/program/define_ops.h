@@ -28,6 +28,7 @@ void DefineOlderOps(OpRegistry& ops);
 void DefineSequenceOps(OpRegistry& ops);
 void DefineOptimizerOps(OpRegistry& ops);
 void DefineCollectiveOps(OpRegistry& ops);
+void DefineParameterServerOps(OpRegistry& ops);
 void DefinePythonOps(OpRegistry& ops);
 
 }  // namespace fleet::program
