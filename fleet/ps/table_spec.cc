@@ -192,7 +192,8 @@ void Visit(A& a, table::UpdateOptions& u) {
   VisitVariant(a, u.rule);
   All(a, u.decay.l1, u.decay.l2, u.decay.decoupled);
   All(a, u.transform.scale, u.transform.min, u.transform.max);
-  All(a, u.learning_rate.base, u.learning_rate.factor);
+  All(a, u.learning_rate.base, u.learning_rate.factor,
+      u.learning_rate.first_step);
   VisitVariant(a, u.learning_rate.schedule);
   All(a, u.drop_nonfinite);
 }

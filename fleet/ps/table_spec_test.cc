@@ -24,7 +24,7 @@ TableSpec Everything() {
   t.update.decay = {0.1, 0.2, 0.3};
   t.update.transform = {2.0, -1.0, 1.0};
   t.update.learning_rate = {
-      0.25, table::PiecewiseDecay{{10, 20}, {1.0, 0.5, 0.1}}, 3.0};
+      0.25, table::PiecewiseDecay{{10, 20}, {1.0, 0.5, 0.1}}, 3.0, 6};
   t.update.drop_nonfinite = true;
   t.count_missed_steps = true;
   t.entry = table::AdmitByProbability{0.125};
@@ -58,6 +58,7 @@ TEST(TableSpec, CrossesTheWireWhole) {
   EXPECT_EQ(t.update.transform.max, 1.0);
   EXPECT_EQ(t.update.learning_rate.base, 0.25);
   EXPECT_EQ(t.update.learning_rate.factor, 3.0);
+  EXPECT_EQ(t.update.learning_rate.first_step, 6u);
   const auto& pieces =
       std::get<table::PiecewiseDecay>(t.update.learning_rate.schedule);
   EXPECT_EQ(pieces.boundaries, (std::vector<uint64_t>{10, 20}));

@@ -89,7 +89,8 @@ Status CheckLearningRate(const LearningRate& rate) {
 }
 
 double RateOfStep(const LearningRate& rate, uint64_t step) {
-  return rate.factor * std::visit(Rate{rate.base, step}, rate.schedule);
+  return rate.factor *
+         std::visit(Rate{rate.base, rate.first_step + step}, rate.schedule);
 }
 
 }  // namespace fleet::table

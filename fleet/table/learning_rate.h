@@ -70,6 +70,8 @@ struct LearningRate {
   RateSchedule schedule;
   // Of this parameter alone (ParamAttr's learning_rate).
   double factor = 1.0;
+  // The number that the schedule gives the table's step 0.
+  uint64_t first_step = 0;
 };
 
 // InvalidArgument for periods that are not positive and boundaries that do not

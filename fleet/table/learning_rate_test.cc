@@ -56,6 +56,13 @@ TEST(LearningRate, FallsByPolynomialAndByPieces) {
   EXPECT_DOUBLE_EQ(RateOfStep(pieces, 6), 0.1);
 }
 
+TEST(LearningRate, MayBeginLaterInItsSchedule) {
+  const LearningRate rate{
+      .base = 1.0, .schedule = NoamDecay{1, 100}, .first_step = 1};
+  EXPECT_NEAR(RateOfStep(rate, 0), 1e-3, 1e-12);
+  EXPECT_NEAR(RateOfStep(rate, 399), 1.0 / 20, 1e-12);
+}
+
 TEST(LearningRate, RefusesPiecesThatDoNotFit) {
   EXPECT_THAT(CheckLearningRate({.schedule = PiecewiseDecay{{3}, {1.0}}}),
               HasCode(StatusCode::kInvalidArgument));
