@@ -24,6 +24,9 @@ if(TARGET fleetrun)
   endif()
 endif()
 
+install(TARGETS fleet_server RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
+        COMPONENT development)
+
 set(libraries fleet_core fleet_options)
 if(FLEET_WITH_TORCH)
   list(APPEND libraries fleet)

@@ -154,7 +154,7 @@ Result<std::unique_ptr<PsClient>> PsClient::Connect(
 
 Status PsClient::OpenLife(uint32_t server, Deadline deadline) {
   base::MutexLock lock(mutex_);
-  life_.number = ~uint32_t{0};
+  life_.number = kLifeLane;
   life_.connections.resize(num_servers_);
   return Open(life_, server, deadline);
 }
@@ -192,6 +192,31 @@ Status PsClient::Named(const Status& status, const CallName& name,
                                          server));
 }
 
+Result<std::string> PsClient::Ask(Channel& channel, const RequestHead& head,
+                                  const std::string& body, Deadline deadline) {
+  const std::array<ConstBytes, 2> parts = {std::as_bytes(std::span(&head, 1)),
+                                           std::as_bytes(std::span(body))};
+  RETURN_IF_ERROR(channel.SendParts(parts, deadline));
+  ASSIGN_OR_RETURN(
+      std::vector<std::byte> reply,
+      channel.RecvMessage(kMaxInline + sizeof(ReplyHead), deadline));
+  ReplyHead reply_head;
+  if (reply.size() < sizeof(reply_head)) return DataLoss("a short reply");
+  std::memcpy(&reply_head, reply.data(), sizeof(reply_head));
+  std::string answer(
+      reinterpret_cast<const char*>(reply.data()) + sizeof(reply_head),
+      reply.size() - sizeof(reply_head));
+  if (reply_head.code != 0) {
+    return Status(static_cast<StatusCode>(reply_head.code), answer);
+  }
+  if (reply_head.apart != 0) {
+    answer.resize(reply_head.count);
+    RETURN_IF_ERROR(
+        channel.Recv(std::as_writable_bytes(std::span(answer)), deadline));
+  }
+  return answer;
+}
+
 Status PsClient::Open(Lane& lane, uint32_t server, Deadline deadline) {
   Connection& connection = lane.connections[server];
   ASSIGN_OR_RETURN(std::unique_ptr<Channel> channel, open_(server, deadline));
@@ -202,22 +227,44 @@ Status PsClient::Open(Lane& lane, uint32_t server, Deadline deadline) {
                                .U32(lane.number)
                                .U64(incarnation_)
                                .Take();
-  const std::array<ConstBytes, 2> parts = {std::as_bytes(std::span(&head, 1)),
-                                           std::as_bytes(std::span(body))};
-  RETURN_IF_ERROR(channel->SendParts(parts, deadline));
-  ASSIGN_OR_RETURN(
-      const std::vector<std::byte> reply,
-      channel->RecvMessage(kMaxInline + sizeof(ReplyHead), deadline));
-  ReplyHead reply_head;
-  if (reply.size() < sizeof(reply_head)) return DataLoss("a short reply");
-  std::memcpy(&reply_head, reply.data(), sizeof(reply_head));
-  if (reply_head.code != 0) {
-    return Status(static_cast<StatusCode>(reply_head.code),
-                  std::string(reinterpret_cast<const char*>(reply.data()) +
-                                  sizeof(reply_head),
-                              reply.size() - sizeof(reply_head)));
-  }
+  RETURN_IF_ERROR(Ask(*channel, head, body, deadline).status());
   connection.channel = std::move(channel);
+  return OkStatus();
+}
+
+Status PsClient::RestoreTables(Lane& lane, uint32_t server, Deadline deadline) {
+  std::map<TableId, std::string> absent;
+  {
+    base::MutexLock lock(mutex_);
+    absent = specs_;
+  }
+  if (absent.empty()) return OkStatus();
+  Channel& channel = *lane.connections[server].channel;
+  auto describe = [&]() -> Result<ServerInfo> {
+    RequestHead head;
+    head.op = Op::kDescribe;
+    ASSIGN_OR_RETURN(const std::string answer,
+                     Ask(channel, head, "", deadline));
+    return DecodeServerInfo(answer);
+  };
+  ASSIGN_OR_RETURN(const ServerInfo before, describe());
+  for (const TableInfo& table : before.tables) absent.erase(table.id);
+  if (absent.empty()) return OkStatus();
+  for (const auto& [id, spec] : absent) {
+    RequestHead head;
+    head.op = Op::kCreate;
+    head.table = id;
+    RETURN_IF_ERROR(Ask(channel, head, spec, deadline).status());
+  }
+  ASSIGN_OR_RETURN(const ServerInfo after, describe());
+  for (const TableInfo& table : after.tables) {
+    if (table.dense && !table.initialized && table.begin != table.end) {
+      return FailedPrecondition(
+          "it was started anew and has no values of ", table.name,
+          ": there was no save from which it could begin (FLEET_PS_LAST_SAVE, "
+          "FLEET_PS_LOAD)");
+    }
+  }
   return OkStatus();
 }
 
@@ -308,7 +355,14 @@ Status PsClient::Run(Lane& lane, const Call& call, Deadline deadline) {
         Earlier(deadline, Deadline::After(options_.reconnect_for));
     base::Interrupt never;
     while (true) {
-      if (Open(lane, s, patience).ok() && OpenLife(s, patience).ok()) break;
+      if (Open(lane, s, patience).ok()) {
+        const Status restored = RestoreTables(lane, s, patience);
+        if (restored.ok() && OpenLife(s, patience).ok()) break;
+        if (restored.code() == StatusCode::kFailedPrecondition) {
+          for (Connection& each : lane.connections) each.channel.reset();
+          return Named(restored, call.name, s);
+        }
+      }
       if (patience.expired()) {
         for (Connection& each : lane.connections) each.channel.reset();
         return Named(status.WithContext("it did not come back"), call.name, s);
@@ -331,6 +385,10 @@ Status PsClient::Run(Lane& lane, const Call& call, Deadline deadline) {
         Status sent;
         if (lane.connections[s].channel == nullptr) {
           sent = Open(lane, s, deadline);
+          // It may have been started anew since another lane was used.
+          if (sent.ok() && options_.reconnect_for.count() > 0) {
+            sent = RestoreTables(lane, s, deadline);
+          }
         }
         if (sent.ok()) {
           sent = SendRequest(lane, call, s, at.sent,
@@ -758,6 +816,8 @@ Status PsClient::CreateTables(const std::vector<TableSpec>& specs,
     head.table = spec.id;
     RETURN_IF_ERROR(
         RunOnAll({"create", spec.name()}, head, Encode(spec), deadline));
+    base::MutexLock lock(mutex_);
+    specs_[spec.id] = Encode(spec);
   }
   return Refresh(deadline);
 }

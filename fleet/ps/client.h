@@ -119,7 +119,8 @@ class PsClient final {
                          Deadline deadline);
 
   // Makes tables on all servers. Any worker may say it, also several with the
-  // same specs; FailedPrecondition when a server has other ones.
+  // same specs; FailedPrecondition when a server has other ones. A server that
+  // comes back (reconnect_for) is told them again.
   Status CreateTables(const std::vector<TableSpec>& specs, Deadline deadline);
 
   // One step of this table is over.
@@ -208,6 +209,13 @@ class PsClient final {
   void GiveBack(std::unique_ptr<Lane> lane);
   Status Run(Lane& lane, const Call& call, Deadline deadline);
   Status Open(Lane& lane, uint32_t server, Deadline deadline);
+  // One request on a connection that nobody else uses, and its answer.
+  Result<std::string> Ask(channel::Channel& channel, const RequestHead& head,
+                          const std::string& body, Deadline deadline);
+  // After Open: a server that was started anew has no tables. It makes them
+  // again, from its last save; FailedPrecondition when that has no values for a
+  // dense one, which nobody could make up for.
+  Status RestoreTables(Lane& lane, uint32_t server, Deadline deadline);
   Status SendRequest(Lane& lane, const Call& call, uint32_t server,
                      size_t request, uint64_t sequence, Deadline deadline);
   Status TakeReply(Lane& lane, const Call& call, uint32_t server,
@@ -247,6 +255,7 @@ class PsClient final {
 
   mutable base::Mutex mutex_;
   std::vector<ServerInfo> servers_ GUARDED_BY(mutex_);
+  std::map<TableId, std::string> specs_ GUARDED_BY(mutex_);  // encoded
   std::vector<std::unique_ptr<Lane>> idle_ GUARDED_BY(mutex_);
   uint32_t num_lanes_ GUARDED_BY(mutex_) = 0;
   // Carries nothing after its hello: lanes come and go, it stays.

@@ -76,6 +76,16 @@ std::string Roster::Missing() const {
   return MissingLocked({});
 }
 
+std::string Roster::NotSeen() const {
+  base::MutexLock lock(mutex_);
+  std::string names;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (workers_[i].seen) continue;
+    names += base::Concat(names.empty() ? "" : ", ", "worker ", i);
+  }
+  return names;
+}
+
 Deadline Roster::NextLossLocked() const {
   Deadline next = Deadline::Infinite();
   for (const Worker& worker : workers_) {
@@ -147,16 +157,18 @@ Status Roster::WaitUntilStopped(Deadline deadline) {
   while (true) {
     if (!aborted_.ok()) return aborted_;
     bool all_stopped = true;
+    bool any_stopped = false;
     std::string lost;
     for (int i = 0; i < options_.num_workers; ++i) {
       const Worker& worker = workers_[static_cast<size_t>(i)];
       all_stopped = all_stopped && !NeededLocked(worker);
+      any_stopped = any_stopped || worker.stopped;
       if (LostLocked(worker)) {
         lost += base::Concat(lost.empty() ? "" : ", ", "worker ", i);
       }
     }
-    if (all_stopped) return OkStatus();
-    if (!lost.empty() && !options_.go_on_without_lost) {
+    if (all_stopped && any_stopped) return OkStatus();
+    if (!lost.empty() && (all_stopped || !options_.go_on_without_lost)) {
       return Unavailable(lost,
                          " is lost: its connections ended without a "
                          "good-bye");
@@ -165,6 +177,21 @@ Status Roster::WaitUntilStopped(Deadline deadline) {
       return DeadlineExceeded("have not stopped: ", MissingLocked({}));
     }
     changed_.WaitUntil(mutex_, Earlier(deadline, NextLossLocked()));
+  }
+}
+
+Status Roster::WaitUntilAlone(Deadline deadline) {
+  base::MutexLock lock(mutex_);
+  while (true) {
+    if (!aborted_.ok()) return aborted_;
+    std::string here;
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      if (workers_[i].num_connections == 0) continue;
+      here += base::Concat(here.empty() ? "" : ", ", "worker ", i);
+    }
+    if (here.empty()) return OkStatus();
+    if (deadline.expired()) return DeadlineExceeded("still here: ", here);
+    changed_.WaitUntil(mutex_, deadline);
   }
 }
 

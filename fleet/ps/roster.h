@@ -54,14 +54,19 @@ class Roster final {
                  const std::function<Status(int num_workers)>& complete);
 
   // Ok when every worker has stopped. DeadlineExceeded names those that have
-  // not; Unavailable those that were lost.
+  // not; Unavailable those that were lost, or that all were where barriers go
+  // on without them.
   Status WaitUntilStopped(Deadline deadline);
+  // Ok when no worker has a connection. DeadlineExceeded names those that have.
+  Status WaitUntilAlone(Deadline deadline);
 
   // Wakes all waiters with `why`.
   void Abort(const Status& why);
 
   // "worker 2 (not seen yet)", "worker 3 (lost)"; empty when all have stopped.
   std::string Missing() const;
+  // "worker 2, worker 3": those of whom nothing was ever seen.
+  std::string NotSeen() const;
 
  private:
   using TimePoint = Deadline::TimePoint;

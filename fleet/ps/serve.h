@@ -15,6 +15,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "fleet/base/deadline.h"
 #include "fleet/base/interrupt.h"
@@ -34,11 +35,18 @@ struct ServeOptions {
   // A socket that a launcher took at this address, or -1. One that listens
   // elsewhere is left alone.
   int listen_fd = -1;
+  // Where this server notes the folder of its last save; started again with the
+  // same file, it begins from there. Empty: it notes nothing.
+  std::string last_save_file;
   // A line about rows, memory and requests as often as this. Zero: none.
   std::chrono::milliseconds report_every = std::chrono::seconds(60);
   // Workers that are not there yet are named after so long, and then each time
   // as long again. Zero: never.
   std::chrono::milliseconds name_missing_after = std::chrono::seconds(60);
+  // A worker that is lost fails the server. For so long it still serves those
+  // that are here, so that they are told who is missing where they next wait
+  // for it.
+  std::chrono::milliseconds linger = std::chrono::seconds(30);
   // Asked while Run waits, so that ^C ends it.
   base::InterruptCheck interrupt;
 };
@@ -64,10 +72,13 @@ class Serving final {
   // Unavailable when somebody else has the address; NotFound when
   // load_folder is given and is not there.
   static Result<std::unique_ptr<Serving>> Start(const ServeOptions& options);
+  // For Start.
+  explicit Serving(const ServeOptions& options);
 
   // Serves until every worker has said good-bye. Unavailable names workers that
-  // were lost, unless the server goes on without them; otherwise what
-  // `interrupt` or Stop said.
+  // were lost, unless the server goes on without them, and comes when nobody
+  // is here any more, or after `linger`; otherwise what `interrupt` or Stop
+  // said.
   Status Run();
 
   // Ends Run with `why`, which must not be ok.
@@ -77,8 +88,6 @@ class Serving final {
   const channel::Address& address() const { return server_.address(); }
 
  private:
-  explicit Serving(const ServeOptions& options);
-
   void SayWhoIsMissing();
   void Report();
 

@@ -140,6 +140,9 @@ Status PsServer::Create(const TableSpec& spec) {
       // Servers of one host share the folder.
       options.disk->folder += base::Concat("/", options.name, ".", rank);
     }
+    if (!options.disk.has_value() && options.max_byte_size == 0) {
+      options.max_byte_size = options_.max_table_byte_size;
+    }
     ASSIGN_OR_RETURN(made.sparse, table::SparseTable::Make(options));
     if (!options_.load_folder.empty()) {
       loaded =
@@ -171,28 +174,40 @@ std::vector<PsServer::Table*> PsServer::AllTables() {
   return all;
 }
 
-Status PsServer::Listen(const channel::Address& address) {
+channel::MeetOptions PsServer::HowToMeet() const {
   channel::MeetOptions options;
   options.self = {channel::ProcessKind::kServer, options_.rank};
   options.secret = options_.secret;
   options.shared_memory.processes_on_host = options_.processes_on_host;
-  if (options_.shared_memory) {
-    local_name_ = RandomName();
-    channel::Address local;
-    local.local_name = local_name_;
-    RETURN_IF_ERROR(ListenAt(local, options));
-  }
-  RETURN_IF_ERROR(ListenAt(address, options));
-  address_ = listeners_.back()->address();
-  return OkStatus();
+  return options;
 }
 
-Status PsServer::ListenAt(const channel::Address& address,
-                          const channel::MeetOptions& options) {
-  ASSIGN_OR_RETURN(std::unique_ptr<channel::Listener> listener,
-                   channel::Listener::Bind(address, options));
-  channel::Listener& bound = *listener;
-  listeners_.push_back(std::move(listener));
+Status PsServer::Listen(const channel::Address& address) {
+  const channel::MeetOptions options = HowToMeet();
+  RETURN_IF_ERROR(ListenLocally(options));
+  return AcceptFrom(channel::Listener::Bind(address, options));
+}
+
+Status PsServer::ListenOn(int fd) {
+  const channel::MeetOptions options = HowToMeet();
+  RETURN_IF_ERROR(ListenLocally(options));
+  return AcceptFrom(channel::Listener::Adopt(fd, options));
+}
+
+Status PsServer::ListenLocally(const channel::MeetOptions& options) {
+  if (!options_.shared_memory) return OkStatus();
+  local_name_ = RandomName();
+  channel::Address local;
+  local.local_name = local_name_;
+  return AcceptFrom(channel::Listener::Bind(local, options));
+}
+
+Status PsServer::AcceptFrom(
+    Result<std::unique_ptr<channel::Listener>> listener) {
+  RETURN_IF_ERROR(listener.status());
+  channel::Listener& bound = **listener;
+  address_ = bound.address();
+  listeners_.push_back(std::move(listener).value());
   acceptors_.emplace_back([this, &bound] { AcceptLoop(bound); });
   return OkStatus();
 }
@@ -201,7 +216,8 @@ void PsServer::AcceptLoop(channel::Listener& listener) {
   while (true) {
     Result<channel::Connection> came = listener.Accept(Deadline::Infinite());
     if (came.ok()) {
-      Adopt(std::move(came->channel));
+      Adopt(std::move(came->channel),
+            listener.address().is_local() ? "shared memory" : "tcp");
       continue;
     }
     {
@@ -218,11 +234,11 @@ std::unique_ptr<Channel> PsServer::ConnectInProcess(const std::string& name) {
   auto [ours, theirs] = channel::MakeInProcessPair(
       {.first_name = name,
        .second_name = base::Concat("server ", options_.rank)});
-  Adopt(std::move(theirs));
+  Adopt(std::move(theirs), "memory of the process");
   return std::move(ours);
 }
 
-void PsServer::Adopt(std::unique_ptr<Channel> channel) {
+void PsServer::Adopt(std::unique_ptr<Channel> channel, const char* way) {
   std::list<Connection> ended;
   {
     base::MutexLock lock(mutex_);
@@ -234,8 +250,9 @@ void PsServer::Adopt(std::unique_ptr<Channel> channel) {
     }
     Connection& connection = connections_.emplace_back();
     connection.channel = std::move(channel);
+    connection.way = way;
     connection.thread = std::thread([this, &connection] {
-      Serve(*connection.channel);
+      Serve(connection);
       connection.channel->Close();
       connection.ended = true;
     });
@@ -257,7 +274,24 @@ Status PsServer::WaitUntilStopped(Deadline deadline) {
 }
 
 PsServerCounters PsServer::counters() const {
-  return {num_pulled_keys_, num_pushed_keys_, num_repeated_};
+  return {num_requests_, num_pulled_keys_, num_pushed_keys_, num_repeated_};
+}
+
+PsServerHoldings PsServer::holdings() {
+  PsServerHoldings all;
+  for (const Table* table : AllTables()) {
+    ++all.num_tables;
+    if (table->dense != nullptr) {
+      all.byte_size += table->dense->byte_size();
+      all.num_nonfinite += table->dense->num_nonfinite();
+      continue;
+    }
+    const table::SparseTableStats stats = table->sparse->stats();
+    all.num_rows += stats.num_rows;
+    all.byte_size += stats.byte_size;
+    all.num_nonfinite += stats.num_nonfinite;
+  }
+  return all;
 }
 
 table::SparseTable* PsServer::sparse(TableId id) {
@@ -270,9 +304,10 @@ table::DenseTable* PsServer::dense(TableId id) {
   return table.ok() ? (*table)->dense.get() : nullptr;
 }
 
-void PsServer::Serve(Channel& channel) {
+void PsServer::Serve(Connection& connection) {
   Session session;
-  session.channel = &channel;
+  session.channel = connection.channel.get();
+  session.way = connection.way;
   Status outcome;
   while (outcome.ok()) outcome = ServeOne(session);
   if (session.worker >= 0) roster_.Leave(session.worker);
@@ -294,6 +329,7 @@ Status PsServer::ServeOne(Session& session) {
   Request request;
   std::memcpy(&request.head, session.request.data(), sizeof(RequestHead));
   request.body = std::span(session.request).subspan(sizeof(RequestHead));
+  num_requests_.fetch_add(1, std::memory_order_relaxed);
   ++num_busy_;
   Result<std::span<const std::byte>> payload = Handle(session, request);
   Status sent = Reply(session, request.head.sequence, payload.status(),
@@ -425,6 +461,9 @@ Status PsServer::HandleHello(Session& session, const Request& request) {
     session.lane->last_outcome = OkStatus();
     session.lane->gathered = {};
   }
+  if (lane_number == kLifeLane && options_.on_arrival) {
+    options_.on_arrival(worker, session.way);
+  }
   return OkStatus();
 }
 
@@ -457,6 +496,9 @@ Result<std::span<const std::byte>> PsServer::HandlePull(
 
 Status PsServer::HandleUpdate(Session& session, const Request& request) {
   ASSIGN_OR_RETURN(Table* const table, Find(request.head.table));
+  if (options_.push_delay.count() > 0) {
+    std::this_thread::sleep_for(options_.push_delay);
+  }
   Lane& lane = *session.lane;
   base::MutexLock lock(lane.mutex);
   if (request.head.sequence <= lane.last_sequence) {
@@ -598,7 +640,11 @@ Status PsServer::HandleSave(const Request& request) {
   id.num_servers = options_.num_servers;
   ASSIGN_OR_RETURN(Table* const table, Find(request.head.table));
   RETURN_IF_ERROR(base::MakeFolders(folder));
-  if (table->dense != nullptr) return table->dense->Save(folder, id).status();
+  if (table->dense != nullptr) {
+    RETURN_IF_ERROR(table->dense->Save(folder, id).status());
+    NoteSaved(request.head.table, folder, id.number);
+    return OkStatus();
+  }
   if (text) {
     const std::string& name = table->sparse->name();
     const base::Path texts = base::Path(folder) / (name + "_txt");
@@ -606,7 +652,22 @@ Status PsServer::HandleSave(const Request& request) {
     RETURN_IF_ERROR(table->sparse->SaveText(
         texts / base::Concat(name, ".block", options_.rank, ".txt")));
   }
-  return table->sparse->Save(folder, {id}).status();
+  RETURN_IF_ERROR(table->sparse->Save(folder, {id}).status());
+  NoteSaved(request.head.table, folder, id.number);
+  return OkStatus();
+}
+
+void PsServer::NoteSaved(TableId table, const std::string& folder,
+                         uint64_t number) {
+  if (!options_.on_saved) return;
+  const size_t num_tables = AllTables().size();
+  base::MutexLock lock(saving_);
+  if (save_ != std::pair(folder, number)) {
+    save_ = {folder, number};
+    saved_.clear();
+  }
+  saved_.insert(table);
+  if (saved_.size() == num_tables) options_.on_saved(folder);
 }
 
 Status PsServer::HandleLoad(const Request& request) {

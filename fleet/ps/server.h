@@ -14,9 +14,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -51,12 +53,31 @@ struct PsServerOptions {
   // Tables that workers describe (PsClient::CreateTables) begin with what the
   // newest save in this folder holds of them. Empty: they begin new.
   std::string load_folder;
+  // Told the folder of every save that this server has written whole.
+  std::function<void(const std::string& folder)> on_saved;
+  // Sparse tables that workers describe without a limit or a disk have this
+  // one. Zero: none.
+  uint64_t max_table_byte_size = 0;
+  // Told about a worker when it comes, and by which way: "shared memory",
+  // "tcp". Runs on its connection's thread.
+  std::function<void(int worker, const char* way)> on_arrival;
+  // Every push and accumulate takes so much longer. For tests of slow servers.
+  std::chrono::milliseconds push_delay{0};
 };
 
 struct PsServerCounters {
+  uint64_t num_requests = 0;
   uint64_t num_pulled_keys = 0;
   uint64_t num_pushed_keys = 0;
   uint64_t num_repeated = 0;  // pushes that had been applied before
+};
+
+// What the tables of a server hold.
+struct PsServerHoldings {
+  int num_tables = 0;
+  uint64_t num_rows = 0;  // of sparse tables
+  uint64_t byte_size = 0;
+  uint64_t num_nonfinite = 0;  // see table::SparseTableStats
 };
 
 // A thread for each connection; what it asks for is done on that thread, with
@@ -83,6 +104,9 @@ class PsServer final {
 
   // Takes the address and serves who comes there; "ip:0" is any free port.
   Status Listen(const channel::Address& address);
+  // The same over a bound socket that was inherited, which becomes the
+  // server's.
+  Status ListenOn(int fd);
   const channel::Address& address() const { return address_; }
 
   // A connection inside this process. The identity is said by kHello, as on
@@ -91,13 +115,19 @@ class PsServer final {
 
   // See Roster::WaitUntilStopped: all workers said good-bye, or some are lost.
   Status WaitUntilStopped(Deadline deadline);
+  Status WaitUntilAlone(Deadline deadline) {
+    return roster_.WaitUntilAlone(deadline);
+  }
   // Who has not stopped, and why.
   std::string MissingWorkers() const { return roster_.Missing(); }
+  // Who was never here. Empty when all were.
+  std::string NotSeenWorkers() const { return roster_.NotSeen(); }
 
   // Ends everything: waiters get `why`, connections end.
   void Abort(const Status& why);
 
   PsServerCounters counters() const;
+  PsServerHoldings holdings();
   // Null when there is none.
   table::SparseTable* sparse(TableId id);
   table::DenseTable* dense(TableId id);
@@ -123,6 +153,7 @@ class PsServer final {
   // One connection, as its thread sees it.
   struct Session {
     channel::Channel* channel = nullptr;
+    const char* way = "";
     int worker = -1;  // -1 before kHello
     uint64_t incarnation = 0;
     std::shared_ptr<Lane> lane;
@@ -138,15 +169,17 @@ class PsServer final {
 
   struct Connection {
     std::unique_ptr<channel::Channel> channel;
+    const char* way = "";  // see PsServerOptions::on_arrival
     std::thread thread;
     std::atomic<bool> ended = false;
   };
 
-  Status ListenAt(const channel::Address& address,
-                  const channel::MeetOptions& options);
+  Status ListenLocally(const channel::MeetOptions& options);
+  channel::MeetOptions HowToMeet() const;
+  Status AcceptFrom(Result<std::unique_ptr<channel::Listener>> listener);
   void AcceptLoop(channel::Listener& listener);
-  void Adopt(std::unique_ptr<channel::Channel> channel);
-  void Serve(channel::Channel& channel);
+  void Adopt(std::unique_ptr<channel::Channel> channel, const char* way);
+  void Serve(Connection& connection);
   // Waits until no request is being worked on.
   void WaitUntilIdle(Deadline deadline);
   Status ServeOne(Session& session);
@@ -169,6 +202,9 @@ class PsServer final {
   Status HandleBarrier(const Session& session, const Request& request);
   Status FinishStep(int num_workers);
   Status HandleSave(const Request& request);
+  // Notes that a table is in the save of `number` in `folder`, and tells when
+  // all are.
+  void NoteSaved(TableId table, const std::string& folder, uint64_t number);
   Status HandleLoad(const Request& request);
   Result<std::span<const std::byte>> HandleShrink(Session& session,
                                                   const Request& request);
@@ -199,12 +235,18 @@ class PsServer final {
   std::map<std::pair<int, uint32_t>, std::shared_ptr<Lane>> lanes_
       GUARDED_BY(mutex_);
 
+  // Which tables are in the save that is being written.
+  base::Mutex saving_;
+  std::pair<std::string, uint64_t> save_ GUARDED_BY(saving_);
+  std::set<TableId> saved_ GUARDED_BY(saving_);
+
   // Requests whose reply is not sent yet. Who counts down while the server is
   // ending notifies idle_.
   std::atomic<int> num_busy_ = 0;
   std::atomic<bool> ending_ = false;
   base::CondVar idle_;
 
+  std::atomic<uint64_t> num_requests_ = 0;
   std::atomic<uint64_t> num_pulled_keys_ = 0;
   std::atomic<uint64_t> num_pushed_keys_ = 0;
   std::atomic<uint64_t> num_repeated_ = 0;

@@ -61,6 +61,10 @@ inline constexpr uint32_t kFlagLast = 4;         // dense: the gradient is whole
 inline constexpr uint32_t kFlagIfNew = 16;  // kAssign: unless it has values
 inline constexpr uint32_t kFlagShows = 8;   // kPush: f32 show, f32 click
 
+// The lane of the connection that carries nothing, by which a server sees that
+// a worker lives.
+inline constexpr uint32_t kLifeLane = ~uint32_t{0};
+
 struct ReplyHead {
   uint64_t sequence = 0;
   uint32_t code = 0;   // of fleet::StatusCode; if not 0, a text follows

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "fleet/ps/serve.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <iomanip>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <sys/socket.h>
+#include <utility>
+
+#include "fleet/base/file_system.h"
+#include "fleet/base/log.h"
+#include "fleet/channel/socket.h"
+#include "fleet/cluster/bind_address.h"
+#include "fleet/cluster/join_settings.h"
+
+namespace fleet::ps {
+namespace {
+
+using cluster::Endpoint;
+using cluster::Environment;
+using cluster::Find;
+using std::chrono::milliseconds;
+using TimePoint = Deadline::TimePoint;
+
+channel::Address ToAddress(const Endpoint& endpoint) {
+  channel::Address address;
+  address.host = endpoint.host;
+  address.port = endpoint.port;
+  return address;
+}
+
+// Seconds, where 0 means never.
+Result<milliseconds> ReadInterval(const Environment& env, std::string_view name,
+                                  milliseconds otherwise) {
+  if (Find(env, name) == "0") return milliseconds(0);
+  return cluster::ReadSeconds(env, name, otherwise);
+}
+
+Result<uint64_t> ReadCount(const Environment& env, std::string_view name) {
+  ASSIGN_OR_RETURN(const std::optional<int> given, cluster::FindInt(env, name));
+  if (given.value_or(0) < 0) {
+    return InvalidArgument(name, "=", *given, ": must not be negative");
+  }
+  return static_cast<uint64_t>(given.value_or(0));
+}
+
+Result<bool> ReadSwitch(const Environment& env, std::string_view name) {
+  const std::string_view text = Find(env, name).value_or("0");
+  if (text == "0" || text.empty()) return false;
+  if (text == "1") return true;
+  return InvalidArgument(name, "=", text, ": must be 0 or 1");
+}
+
+// FLEET_PS_CHANNEL: whether peers of this host use shared memory.
+Result<bool> ReadSharedMemory(const Environment& env) {
+  const std::string_view text = Find(env, "FLEET_PS_CHANNEL").value_or("auto");
+  if (text == "auto") return true;
+  if (text == "tcp") return false;
+  return InvalidArgument("FLEET_PS_CHANNEL=", text, ": must be auto or tcp");
+}
+
+// 0 where the environment does not tell where all workers are.
+int ProcessesOnHost(const cluster::Role& role, const std::string& host) {
+  if (role.worker_endpoints.empty()) return 0;
+  int count = 0;
+  for (const auto* list : {&role.worker_endpoints, &role.server_endpoints,
+                           &role.heter_worker_endpoints}) {
+    count += static_cast<int>(
+        std::count_if(list->begin(), list->end(),
+                      [&](const Endpoint& at) { return at.host == host; }));
+  }
+  return count;
+}
+
+// Whether `fd` is a socket at the port of `address`. A launcher gives every
+// process one, also to scripts whose roles the user defines otherwise.
+bool IsBoundTo(int fd, const channel::Address& address) {
+  channel::SocketAddress bound;
+  bound.byte_size = sizeof(bound.storage);
+  if (fd < 0 || getsockname(fd, bound.get(), &bound.byte_size) != 0) {
+    return false;
+  }
+  const channel::Address own = channel::ToAddress(bound);
+  return !own.is_local() && address.port != 0 && own.port == address.port;
+}
+
+// The folder that an earlier run of this server noted in `file`, if any.
+Result<std::string> ReadNote(const std::string& file) {
+  if (file.empty() || !base::Exists(file)) return std::string();
+  return base::ReadFile(file);
+}
+
+Status WriteNote(const std::string& file, const std::string& folder) {
+  std::error_code error;
+  const base::Path absolute = std::filesystem::absolute(folder, error);
+  return base::AtomicWriteFile(file, error ? folder : absolute.string());
+}
+
+std::string Megabytes(uint64_t byte_size) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(1)
+      << static_cast<double>(byte_size) / 1e6 << " MB";
+  return out.str();
+}
+
+std::string Rate(uint64_t count, double seconds) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(0)
+      << static_cast<double>(count) / seconds;
+  return out.str();
+}
+
+}  // namespace
+
+Result<ServeOptions> ReadServeOptions(const cluster::Role& role,
+                                      const Environment& env) {
+  if (!role.is_server() || role.index < 0 || role.index >= role.server_num) {
+    return InvalidArgument("this process is no server of its job: it is ",
+                           ToString(role));
+  }
+  ServeOptions options;
+  const Endpoint& at = role.current_endpoint.has_value()
+                           ? *role.current_endpoint
+                           : role.server_endpoints.at(role.index);
+  options.address = ToAddress(at);
+  PsServerOptions& server = options.server;
+  server.rank = role.index;
+  server.num_servers = static_cast<uint32_t>(role.server_num);
+  server.num_workers = role.worker_num;
+  server.processes_on_host = ProcessesOnHost(role, at.host);
+  ASSIGN_OR_RETURN(const cluster::JoinSettings join,
+                   cluster::ReadJoinSettings(env));
+  server.secret = join.options.secret;
+  options.listen_fd = join.options.listen_fd;
+  ASSIGN_OR_RETURN(server.shared_memory, ReadSharedMemory(env));
+  ASSIGN_OR_RETURN(
+      server.worker_grace,
+      cluster::ReadSeconds(env, "FLEET_PS_WORKER_GRACE", server.worker_grace));
+  ASSIGN_OR_RETURN(server.go_on_without_lost_workers,
+                   ReadSwitch(env, "FLEET_PS_GO_ON"));
+  ASSIGN_OR_RETURN(const uint64_t megabytes,
+                   ReadCount(env, "FLEET_PS_MEMORY_MB"));
+  server.max_table_byte_size = megabytes << 20;
+  ASSIGN_OR_RETURN(const uint64_t delay,
+                   ReadCount(env, "FLEET_PS_PUSH_DELAY_MS"));
+  server.push_delay = milliseconds(delay);
+  server.load_folder = Find(env, "FLEET_PS_LOAD").value_or("");
+  options.last_save_file = Find(env, "FLEET_PS_LAST_SAVE").value_or("");
+  ASSIGN_OR_RETURN(options.linger,
+                   ReadInterval(env, "FLEET_PS_LINGER", options.linger));
+  ASSIGN_OR_RETURN(options.report_every,
+                   ReadInterval(env, "FLEET_PS_REPORT", options.report_every));
+  ASSIGN_OR_RETURN(
+      options.name_missing_after,
+      ReadInterval(env, "FLEET_STALL_REPORT", options.name_missing_after));
+  return options;
+}
+
+Result<ConnectOptions> ReadConnectOptions(const cluster::Role& role,
+                                          const Environment& env) {
+  if (!role.is_worker() || role.server_endpoints.empty()) {
+    return InvalidArgument("this process is no worker of a job with servers: ",
+                           "it is ", ToString(role));
+  }
+  ConnectOptions options;
+  options.client.worker = role.index;
+  for (const Endpoint& at : role.server_endpoints) {
+    options.servers.push_back(ToAddress(at));
+  }
+  ASSIGN_OR_RETURN(const cluster::JoinSettings join,
+                   cluster::ReadJoinSettings(env));
+  options.client.secret = join.options.secret;
+  options.start_timeout = join.start_timeout;
+  ASSIGN_OR_RETURN(options.client.shared_memory, ReadSharedMemory(env));
+  ASSIGN_OR_RETURN(
+      options.client.reconnect_for,
+      ReadInterval(env, "FLEET_PS_RECONNECT", options.client.reconnect_for));
+  return options;
+}
+
+Serving::Serving(const ServeOptions& options)
+    : options_(options),
+      begin_(std::chrono::steady_clock::now()),
+      server_(options.server),
+      reported_at_(begin_) {}
+
+Result<std::unique_ptr<Serving>> Serving::Start(const ServeOptions& given) {
+  ServeOptions options = given;
+  PsServerOptions& server = options.server;
+  const std::string name = base::Concat("server ", server.rank);
+  // What an earlier run of this server saved last is newer than what the job
+  // began with.
+  ASSIGN_OR_RETURN(const std::string saved, ReadNote(options.last_save_file));
+  if (!saved.empty()) server.load_folder = saved;
+  if (!server.load_folder.empty() && !base::Exists(server.load_folder)) {
+    return NotFound(name, ": the folder to load, ", server.load_folder,
+                    ", is not there");
+  }
+  if (!options.last_save_file.empty()) {
+    if (saved.empty() && !server.load_folder.empty()) {
+      RETURN_IF_ERROR(WriteNote(options.last_save_file, server.load_folder));
+    }
+    server.on_saved =
+        [name, file = options.last_save_file](const std::string& folder) {
+          const Status noted = WriteNote(file, folder);
+          if (!noted.ok()) {
+            FLEET_LOG(WARNING) << name << ": " << noted;
+          }
+        };
+  }
+  if (!server.on_arrival) {
+    server.on_arrival = [name](int worker, const char* way) {
+      FLEET_LOG(INFO) << name << ": worker " << worker << " is here, by "
+                      << way;
+    };
+  }
+  auto serving = std::make_unique<Serving>(options);
+  Status listening;
+  if (IsBoundTo(options.listen_fd, options.address)) {
+    listening = serving->server_.ListenOn(options.listen_fd);
+  } else {
+    ASSIGN_OR_RETURN(const channel::Address bind,
+                     cluster::BindAddress(options.address));
+    listening = serving->server_.Listen(bind);
+  }
+  RETURN_IF_ERROR(listening.WithContext(
+      base::Concat(name, " cannot listen at ", options.address.ToString())));
+  FLEET_LOG(INFO) << name << " of " << server.num_servers << " for "
+                  << server.num_workers
+                  << (server.num_workers == 1 ? " worker" : " workers")
+                  << " listens at " << serving->address().ToString()
+                  << (server.load_folder.empty()
+                          ? ""
+                          : ", and loads tables from " + server.load_folder);
+  return serving;
+}
+
+Status Serving::Run() {
+  auto next = [](TimePoint from, milliseconds interval) {
+    return interval.count() == 0 ? Deadline::Infinite()
+                                 : Deadline::At(from + interval);
+  };
+  Deadline missing = next(begin_, options_.name_missing_after);
+  Deadline report = next(begin_, options_.report_every);
+  while (true) {
+    const Deadline until = Earlier(missing, report);
+    const Status stopped = base::WaitInterruptibly(
+        until, options_.interrupt,
+        [this](Deadline slice) { return server_.WaitUntilStopped(slice); });
+    if (stopped.code() == StatusCode::kUnavailable) {
+      FLEET_LOG(WARNING) << stopped;
+      (void)base::WaitInterruptibly(
+          Deadline::After(options_.linger), options_.interrupt,
+          [this](Deadline slice) { return server_.WaitUntilAlone(slice); });
+    }
+    if (stopped.code() != StatusCode::kDeadlineExceeded) {
+      Report();
+      return stopped;
+    }
+    if (missing.expired()) {
+      SayWhoIsMissing();
+      missing =
+          next(std::chrono::steady_clock::now(), options_.name_missing_after);
+    }
+    if (report.expired()) {
+      Report();
+      report = next(std::chrono::steady_clock::now(), options_.report_every);
+    }
+  }
+}
+
+void Serving::SayWhoIsMissing() {
+  const std::string missing = server_.NotSeenWorkers();
+  if (missing.empty()) return;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(
+      std::chrono::steady_clock::now() - begin_);
+  FLEET_LOG(WARNING) << "server " << options_.server.rank << " at "
+                     << address().ToString() << " has waited "
+                     << seconds.count() << " s for " << missing
+                     << ". Do they run, and is this server in their list?";
+}
+
+void Serving::Report() {
+  const TimePoint now = std::chrono::steady_clock::now();
+  const double seconds =
+      std::max(std::chrono::duration<double>(now - reported_at_).count(), 1e-3);
+  const PsServerCounters counters = server_.counters();
+  const PsServerHoldings holdings = server_.holdings();
+  FLEET_LOG(INFO)
+      << "server " << options_.server.rank << ": " << holdings.num_tables
+      << " tables, " << holdings.num_rows << " rows, "
+      << Megabytes(holdings.byte_size) << "; "
+      << Rate(counters.num_requests - reported_.num_requests, seconds)
+      << " requests/s, "
+      << Rate(counters.num_pulled_keys - reported_.num_pulled_keys, seconds)
+      << " keys/s pulled, "
+      << Rate(counters.num_pushed_keys - reported_.num_pushed_keys, seconds)
+      << " pushed"
+      << (holdings.num_nonfinite == 0
+              ? std::string()
+              : base::Concat("; ", holdings.num_nonfinite,
+                             " gradients were not finite"));
+  reported_ = counters;
+  reported_at_ = now;
+}
+
+}  // namespace fleet::ps

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "fleet/ps/serve.h"
+
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fleet/base/file_system.h"
+#include "fleet/ps/ps_fixtures.h"
+
+namespace fleet::ps {
+namespace {
+
+using cluster::Environment;
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+
+constexpr TableId kRows{3};
+constexpr TableId kWeights{4};
+
+class ServingTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = testing::TempDir() + "/serve_test_" +
+              testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  static ServeOptions Options(int num_workers) {
+    ServeOptions options;
+    options.server.num_workers = num_workers;
+    options.server.worker_grace = 50ms;
+    options.address.host = "127.0.0.1";
+    options.report_every = 0ms;
+    options.name_missing_after = 0ms;
+    return options;
+  }
+
+  static std::unique_ptr<PsClient> Connect(Serving& serving, int worker,
+                                           PsClientOptions options = {}) {
+    options.worker = worker;
+    auto client = PsClient::Connect({serving.address()}, options, Soon());
+    EXPECT_OK(client.status());
+    return std::move(client).value();
+  }
+
+  static std::vector<table::TableSpec> Specs() {
+    table::SparseTableOptions rows;
+    rows.name = "rows";
+    rows.dim = 2;
+    rows.update.learning_rate.base = 0.5;
+    table::DenseSpec weights;
+    weights.name = "weights";
+    weights.size = 3;
+    weights.update.learning_rate.base = 0.5;
+    return {{kRows, rows}, {kWeights, weights}};
+  }
+
+  std::string folder_;
+};
+
+Environment ServerEnvironment() {
+  return {{"PADDLE_PSERVERS_IP_PORT_LIST", "10.0.0.1:71,10.0.0.2:72"},
+          {"PADDLE_TRAINER_ENDPOINTS", "10.0.0.1:81,10.0.0.2:82,10.0.0.2:83"},
+          {"PADDLE_TRAINERS_NUM", "3"},
+          {"TRAINING_ROLE", "PSERVER"},
+          {"POD_IP", "10.0.0.2"},
+          {"PADDLE_PORT", "72"}};
+}
+
+Result<ServeOptions> Read(const Environment& env) {
+  ASSIGN_OR_RETURN(const cluster::Role role,
+                   cluster::RoleFromEnvironment(env, false));
+  return ReadServeOptions(role, env);
+}
+
+TEST(ServeOptions, ComeFromTheEnvironment) {
+  Environment env = ServerEnvironment();
+  env["FLEET_SECRET"] = "of the job";
+  env["FLEET_LISTEN_FD"] = "7";
+  env["FLEET_PS_GO_ON"] = "1";
+  env["FLEET_PS_WORKER_GRACE"] = "2.5";
+  env["FLEET_PS_MEMORY_MB"] = "3";
+  env["FLEET_PS_LOAD"] = "models/7";
+  env["FLEET_PS_REPORT"] = "0";
+  env["FLEET_PS_CHANNEL"] = "tcp";
+  const auto options = Read(env);
+  ASSERT_OK(options);
+  EXPECT_EQ(options->address.ToString(), "10.0.0.2:72");
+  EXPECT_EQ(options->listen_fd, 7);
+  EXPECT_EQ(options->report_every, 0ms);
+  EXPECT_EQ(options->server.rank, 1);
+  EXPECT_EQ(options->server.num_servers, 2u);
+  EXPECT_EQ(options->server.num_workers, 3);
+  EXPECT_EQ(options->server.processes_on_host, 3);
+  EXPECT_EQ(options->server.secret, "of the job");
+  EXPECT_EQ(options->server.worker_grace, 2500ms);
+  EXPECT_TRUE(options->server.go_on_without_lost_workers);
+  EXPECT_EQ(options->server.max_table_byte_size, 3u << 20);
+  EXPECT_EQ(options->server.load_folder, "models/7");
+  EXPECT_FALSE(options->server.shared_memory);
+}
+
+TEST(ServeOptions, NameTheVariableThatIsWrong) {
+  for (const auto& [name, value] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"FLEET_PS_GO_ON", "perhaps"},
+           {"FLEET_PS_CHANNEL", "pigeon"},
+           {"FLEET_PS_MEMORY_MB", "-1"},
+           {"FLEET_PS_REPORT", "soon"}}) {
+    Environment env = ServerEnvironment();
+    env[name] = value;
+    EXPECT_THAT(Read(env), StatusIs(StatusCode::kInvalidArgument,
+                                    AllOf(HasSubstr(name), HasSubstr(value))));
+  }
+}
+
+TEST(ServeOptions, AreOfServersOnly) {
+  Environment env = ServerEnvironment();
+  env["TRAINING_ROLE"] = "TRAINER";
+  env["PADDLE_TRAINER_ID"] = "2";
+  EXPECT_THAT(Read(env),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("no server")));
+}
+
+TEST(ConnectOptions, ComeFromTheEnvironment) {
+  Environment env = ServerEnvironment();
+  env["TRAINING_ROLE"] = "TRAINER";
+  env["PADDLE_TRAINER_ID"] = "2";
+  env["FLEET_PS_RECONNECT"] = "4";
+  env["FLEET_START_TIMEOUT"] = "9";
+  const auto role = cluster::RoleFromEnvironment(env, false);
+  ASSERT_OK(role);
+  const auto options = ReadConnectOptions(*role, env);
+  ASSERT_OK(options);
+  EXPECT_EQ(options->client.worker, 2);
+  EXPECT_EQ(options->client.reconnect_for, 4s);
+  EXPECT_EQ(options->start_timeout, 9s);
+  ASSERT_EQ(options->servers.size(), 2u);
+  EXPECT_EQ(options->servers[1].ToString(), "10.0.0.2:72");
+}
+
+TEST_F(ServingTest, EndsWhenTheLastWorkerHasStopped) {
+  auto serving = Serving::Start(Options(2));
+  ASSERT_OK(serving);
+  Status outcome;
+  std::thread running([&] { outcome = (*serving)->Run(); });
+  auto first = Connect(**serving, 0);
+  auto second = Connect(**serving, 1);
+  EXPECT_OK(first->Stop(Soon()));
+  EXPECT_OK(second->Stop(Soon()));
+  running.join();
+  EXPECT_OK(outcome);
+}
+
+TEST_F(ServingTest, NamesTheWorkersThatDoNotCome) {
+  ServeOptions options = Options(2);
+  options.name_missing_after = 20ms;
+  testing::internal::CaptureStderr();
+  auto serving = Serving::Start(options);
+  ASSERT_OK(serving);
+  auto first = Connect(**serving, 0);
+  std::thread running([&] { (void)(*serving)->Run(); });
+  std::this_thread::sleep_for(100ms);
+  (*serving)->Stop(Unavailable("enough"));
+  running.join();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr(" s for worker 1. Do they run"));
+}
+
+TEST_F(ServingTest, TellsThoseWhoComeLaterWhoWasLost) {
+  auto serving = Serving::Start(Options(2));
+  ASSERT_OK(serving);
+  Status outcome;
+  std::thread running([&] { outcome = (*serving)->Run(); });
+  auto first = Connect(**serving, 0);
+  Connect(**serving, 1).reset();
+  // Long after the grace of the lost one.
+  std::this_thread::sleep_for(200ms);
+  EXPECT_THAT(first->FinishStep(Soon()),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("worker 1")));
+  first.reset();
+  running.join();
+  EXPECT_THAT(outcome, StatusIs(StatusCode::kUnavailable,
+                                HasSubstr("worker 1 is lost")));
+}
+
+TEST_F(ServingTest, GoesOnWithoutLostWorkersButNotWithoutAll) {
+  ServeOptions options = Options(2);
+  options.server.go_on_without_lost_workers = true;
+  for (const bool all : {false, true}) {
+    auto serving = Serving::Start(options);
+    ASSERT_OK(serving);
+    Status outcome;
+    std::thread running([&] { outcome = (*serving)->Run(); });
+    auto first = Connect(**serving, 0);
+    Connect(**serving, 1).reset();
+    EXPECT_OK(first->FinishStep(Soon()));
+    if (!all) {
+      EXPECT_OK(first->Stop(Soon()));
+    }
+    first.reset();
+    running.join();
+    EXPECT_EQ(outcome.ok(), !all) << outcome;
+  }
+}
+
+TEST_F(ServingTest, BeginsAgainFromItsLastSave) {
+  ServeOptions options = Options(1);
+  options.last_save_file = folder_ + "/note";
+  auto serving = Serving::Start(options);
+  ASSERT_OK(serving);
+  options.address = (*serving)->address();
+  auto client = Connect(**serving, 0, {.reconnect_for = 30s});
+  ASSERT_OK(client->CreateTables(Specs(), Soon()));
+  const std::vector<float> begin = {1, 2, 3};
+  ASSERT_OK(client->InitializeDense(kWeights, begin, Soon()));
+  const std::vector<Key> keys = {7, 8};
+  const std::vector<float> ones(4, 1.0f);
+  ASSERT_OK(client->Push(kRows, keys, ones, Soon()));
+  EXPECT_FALSE(base::Exists(options.last_save_file));
+  PsClient::SaveOptions save;
+  save.number = 1;
+  ASSERT_OK(client->Save(folder_ + "/model", save, Soon()));
+  EXPECT_TRUE(base::Exists(options.last_save_file));
+  ASSERT_OK(client->Push(kRows, keys, ones, Soon()));
+
+  serving->reset();
+  serving = Serving::Start(options);
+  ASSERT_OK(serving);
+  // Nobody described the tables to the new one, except the client by itself.
+  std::vector<float> rows(4);
+  ASSERT_OK(client->Pull(kRows, keys, rows, {}, Soon()));
+  EXPECT_THAT(rows, Each(-0.5f));
+  std::vector<float> weights(3);
+  ASSERT_OK(client->PullDense(kWeights, weights, Soon()));
+  EXPECT_EQ(weights, begin);
+}
+
+TEST_F(ServingTest, SaysSoWhenAServerCameBackWithoutValues) {
+  ServeOptions options = Options(1);
+  auto serving = Serving::Start(options);
+  ASSERT_OK(serving);
+  options.address = (*serving)->address();
+  auto client = Connect(**serving, 0, {.reconnect_for = 30s});
+  ASSERT_OK(client->CreateTables(Specs(), Soon()));
+  ASSERT_OK(
+      client->InitializeDense(kWeights, std::vector<float>(3, 1.0f), Soon()));
+  serving->reset();
+  serving = Serving::Start(options);
+  ASSERT_OK(serving);
+  std::vector<float> weights(3);
+  EXPECT_THAT(client->PullDense(kWeights, weights, Soon()),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("server 0"), HasSubstr("weights"),
+                             HasSubstr("no save"))));
+}
+
+TEST_F(ServingTest, SaysWhichFolderIsNotThere) {
+  ServeOptions options = Options(1);
+  options.server.load_folder = folder_ + "/absent";
+  EXPECT_THAT(Serving::Start(options).status(),
+              StatusIs(StatusCode::kNotFound, HasSubstr("/absent")));
+}
+
+TEST_F(ServingTest, RefusesRowsBeyondItsMemory) {
+  ServeOptions options = Options(1);
+  options.server.max_table_byte_size = 1 << 20;
+  auto serving = Serving::Start(options);
+  ASSERT_OK(serving);
+  auto client = Connect(**serving, 0);
+  ASSERT_OK(client->CreateTables(Specs(), Soon()));
+  std::vector<Key> keys(200'000);
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = i;
+  std::vector<float> rows(keys.size() * 2);
+  EXPECT_THAT(client->Pull(kRows, keys, rows, {}, Soon()),
+              StatusIs(StatusCode::kUnavailable,
+                       AllOf(HasSubstr("rows"), HasSubstr("server 0"))));
+  // Rows that are there are still served.
+  ASSERT_OK(client->Pull(kRows, std::span(keys).first(1),
+                         std::span(rows).first(2), {}, Soon()));
+}
+
+}  // namespace
+}  // namespace fleet::ps
