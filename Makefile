@@ -21,6 +21,7 @@ build: bootstrap build/release/build.ninja ## set up and build everything
 	@ninja -C build/release -j $(JOBS)
 	@ln -sfn ../../build/release/lib python/paddle/_lib
 	@ln -sfn ../../build/release/bin/fleetrun .venv/bin/fleetrun
+	@ln -sfn ../../build/release/bin/fleet_server .venv/bin/fleet_server
 
 demo: build ## train an image classifier in one process, then in two, and compare
 	@$(PYTHON) examples/python/demo.py

@@ -2,6 +2,7 @@
 
 #include "fleet/cluster/launch.h"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -191,10 +192,7 @@ Result<std::vector<HostLink>> MeetHosts(
       return links;
     }
   }
-  HostShare share = {plan.hosts.front(), {}, plan.torch_master.port};
-  for (const Endpoint& worker : plan.workers) {
-    share.ports.push_back(worker.port);
-  }
+  const HostShare share = ShareOf(plan);
   RETURN_IF_ERROR(MeetUnlessTold(guard, [&]() -> Status {
     ASSIGN_OR_RETURN(Roster roster, MeetAtMaster(*master, share, options));
     plan = JoinPlan(std::move(plan), roster);
@@ -210,8 +208,6 @@ Result<LaunchPlan> PlanHere(const LaunchOptions& options,
                             const std::optional<MasterOptions>& master) {
   const Machine machine = ThisMachine(env);
   if (!master) return MakeLaunchPlan(options, env, machine);
-  ASSIGN_OR_RETURN(std::vector<std::string> gpus,
-                   DealGpus(options, env, machine));
   std::string host;
   if (options.host) {
     host = *options.host;
@@ -220,13 +216,39 @@ Result<LaunchPlan> PlanHere(const LaunchOptions& options,
   } else {
     ASSIGN_OR_RETURN(host, AddressTowards(master->master));
   }
+  ASSIGN_OR_RETURN(const LaunchMode mode, ModeOf(options));
+  if (mode == LaunchMode::kServers) {
+    const NumPerKind num = {options.server_num.value_or(0),
+                            options.worker_num.value_or(0),
+                            options.heter_worker_num.value_or(0)};
+    if (num.servers + num.workers + num.heter_workers == 0) {
+      return InvalidArgument(
+          "--master: how many run on this host? (--server_num, --worker_num)");
+    }
+    return PlanServersHere(host, num, options.start_port.value_or(0),
+                           options.http_port, machine);
+  }
+  ASSIGN_OR_RETURN(std::vector<std::string> gpus,
+                   DealGpus(options, env, machine));
   return PlanCollective({host}, 0, options.start_port.value_or(0), gpus,
                         machine);
 }
 
+// What servers of an earlier job noted here is not theirs.
+Status RemoveNotes(const LaunchPlan& plan) {
+  for (const ProcessPlan& process : plan.processes) {
+    const std::string note = NoteOf(plan, process);
+    std::error_code error;
+    if (!note.empty()) std::filesystem::remove(note, error);
+    if (error)
+      return InvalidArgument("--log_dir: ", note, ": ", error.message());
+  }
+  return OkStatus();
+}
+
 // One start of the job, of which `attempt` came before.
 Result<JobEnd> RunOnce(const LaunchOptions& options, const Environment& env,
-                       const GuardedJob& guard, const Command& command,
+                       const GuardedJob& guard, const JobCommands& commands,
                        LaunchPlan plan,
                        const std::optional<MasterOptions>& master,
                        int attempt) {
@@ -243,23 +265,37 @@ Result<JobEnd> RunOnce(const LaunchOptions& options, const Environment& env,
       {.log_dir = options.log_dir,
        .append_to_logs = plan.mode == LaunchMode::kCollective || attempt > 0,
        .grace = Milliseconds(options.grace_seconds),
-       .server_grace = Milliseconds(options.server_grace_seconds)});
-  RETURN_IF_ERROR(job.Start(command, env, std::move(ports)));
+       .server_grace = Milliseconds(options.server_grace_seconds),
+       .max_server_restarts = std::max(0, options.max_restarts - attempt),
+       .go_on_without_lost_workers = Find(env, "FLEET_PS_GO_ON") == "1"});
+  RETURN_IF_ERROR(job.Start(commands, env, std::move(ports)));
   return job.Wait();
 }
 
 Result<int> RunJob(const LaunchOptions& options, const Environment& env,
                    const std::string& invoked_as, const GuardedJob& guard) {
+  JobCommands commands;
   ASSIGN_OR_RETURN(
-      Command command,
+      commands.script,
       CommandFor(options.script, options.script_arguments, env, invoked_as));
+  commands.servers = commands.script;
+  if (options.server_program) {
+    ASSIGN_OR_RETURN(commands.servers, ServerCommandFor(*options.server_program,
+                                                        env, invoked_as));
+  }
   ASSIGN_OR_RETURN(std::optional<MasterOptions> master,
                    ReadMaster(options, env));
   ASSIGN_OR_RETURN(LaunchPlan plan, PlanHere(options, env, master));
-  // Hosts do not know of each other's restarts.
+  const bool with_servers = plan.mode == LaunchMode::kServers;
+  if (with_servers && options.max_restarts > 0) {
+    plan.notes_folder = std::filesystem::absolute(options.log_dir);
+    RETURN_IF_ERROR(RemoveNotes(plan));
+  }
+  // Hosts do not know of each other's restarts, except of servers, which the
+  // workers of all hosts wait for.
   const bool one_host = !master && plan.hosts.size() == 1;
   const int max_restarts = one_host ? options.max_restarts : 0;
-  if (options.max_restarts > max_restarts) {
+  if (options.max_restarts > max_restarts && !with_servers) {
     WriteText(STDERR_FILENO,
               LogLine("WARNING", __FILE__, __LINE__,
                       base::Concat("--max_restarts=", options.max_restarts,
@@ -267,9 +303,10 @@ Result<int> RunJob(const LaunchOptions& options, const Environment& env,
                                    "fail, it is not started again.")));
   }
   for (int attempt = 0;; ++attempt) {
-    ASSIGN_OR_RETURN(JobEnd end, RunOnce(options, env, guard, command, plan,
+    ASSIGN_OR_RETURN(JobEnd end, RunOnce(options, env, guard, commands, plan,
                                          master, attempt));
-    if (end.exit_code == 0 || end.was_told || attempt == max_restarts) {
+    attempt += end.num_server_restarts;
+    if (end.exit_code == 0 || end.was_told || attempt >= max_restarts) {
       return end.exit_code;
     }
     WriteText(STDERR_FILENO,

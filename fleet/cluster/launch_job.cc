@@ -54,26 +54,79 @@ LocalJob::LocalJob(const LaunchPlan& plan, const GuardedJob& guard,
       begin_(std::chrono::steady_clock::now()),
       num_hosts_waited_for_(hosts.num_links()) {}
 
-Status LocalJob::Start(const Command& command, const Environment& env,
+Status LocalJob::Start(JobCommands commands, Environment env,
                        ReservedPorts ports) {
+  commands_ = std::move(commands);
+  env_ = std::move(env);
   for (size_t i = 0; i < plan_.processes.size(); ++i) {
-    const ProcessPlan& process = plan_.processes[i];
-    const std::string path = options_.log_dir + "/" + LogNameOf(process);
-    const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC |
-                      (options_.append_to_logs ? 0 : O_TRUNC);
-    const Descriptor log(open(path.c_str(), flags, 0666));
-    if (!log.valid()) return ErrnoStatus(errno, path);
-    const off_t begin = lseek(log.get(), 0, SEEK_END);
-    ASSIGN_OR_RETURN(
-        pid_t pid,
-        StartProcess(command, ProcessEnvironment(plan_, process, env),
-                     log.get(), ports.listeners[i].get()));
-    running_.push_back({&process, path, begin, pid});
-    if (process.kind == RoleKind::kWorker && process.local_index == 0) {
-      screen_.emplace(path, begin, STDOUT_FILENO);
+    const ProcessPlan& plan = plan_.processes[i];
+    Running process = {&plan, options_.log_dir + "/" + LogNameOf(plan)};
+    RETURN_IF_ERROR(
+        StartOne(process, options_.append_to_logs, ports.listeners[i].get()));
+    if (options_.max_server_restarts > 0 && plan.kind == RoleKind::kServer) {
+      process.listener = std::move(ports.listeners[i]);
     }
+    if (plan.kind == RoleKind::kWorker && plan.local_index == 0) {
+      screen_.emplace(process.log_path, process.log_begin, STDOUT_FILENO);
+    }
+    running_.push_back(std::move(process));
   }
   return OkStatus();
+}
+
+Status LocalJob::StartOne(Running& process, bool append, int listen_fd) {
+  const int flags =
+      O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC);
+  const Descriptor log(open(process.log_path.c_str(), flags, 0666));
+  if (!log.valid()) return ErrnoStatus(errno, process.log_path);
+  process.log_begin = lseek(log.get(), 0, SEEK_END);
+  const bool is_server = process.plan->kind == RoleKind::kServer;
+  ASSIGN_OR_RETURN(
+      process.pid,
+      StartProcess(is_server ? commands_.servers : commands_.script,
+                   ProcessEnvironment(plan_, *process.plan, env_), log.get(),
+                   listen_fd));
+  process.ended = false;
+  process.wait_status = 0;
+  return OkStatus();
+}
+
+bool LocalJob::RestartServer(Running& failed) {
+  if (end_.num_server_restarts >= options_.max_server_restarts) return false;
+  const std::string note = NoteOf(plan_, *failed.plan);
+  const std::string name = NameOf(plan_, *failed.plan);
+  if (access(note.c_str(), R_OK) != 0) {
+    WriteError(base::Concat("fleetrun: ", name,
+                            " has not saved anything from which it could be "
+                            "started again\n"));
+    return false;
+  }
+  ++end_.num_server_restarts;
+  WriteError(base::Concat(Report(failed), "fleetrun: starting ", name,
+                          " again from its last save (",
+                          end_.num_server_restarts, " of ",
+                          options_.max_server_restarts, ")\n"));
+  const Status started =
+      StartOne(failed, /*append=*/true, failed.listener.get());
+  if (!started.ok()) WriteError(started.message() + "\n");
+  return started.ok();
+}
+
+bool LocalJob::GoesOnWithout(Running& failed) {
+  if (phase_ != Phase::kRunning || plan_.mode != LaunchMode::kServers) {
+    return false;
+  }
+  if (failed.plan->kind == RoleKind::kServer) return RestartServer(failed);
+  if (!options_.go_on_without_lost_workers) return false;
+  const bool others =
+      std::any_of(running_.begin(), running_.end(), [&](const Running& r) {
+        return r.plan->kind != RoleKind::kServer && &r != &failed &&
+               (!r.ended || r.wait_status == 0);
+      });
+  if (!others) return false;
+  WriteError(base::Concat(Report(failed), "fleetrun: the job goes on without ",
+                          NameOf(plan_, *failed.plan), " (FLEET_PS_GO_ON)\n"));
+  return true;
 }
 
 JobEnd LocalJob::Wait() {
@@ -170,7 +223,8 @@ void LocalJob::Reap() {
     if (found == running_.end()) continue;  // an orphan of a rank
     found->ended = true;
     found->wait_status = wait_status;
-    if (wait_status != 0 && phase_ != Phase::kEnding) {
+    if (wait_status != 0 && phase_ != Phase::kEnding &&
+        !GoesOnWithout(*found)) {
       failed_.push_back(&*found);
     }
   }

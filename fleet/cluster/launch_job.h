@@ -28,6 +28,11 @@ struct JobOptions {
   bool append_to_logs = false;
   std::chrono::milliseconds grace;         // between SIGTERM and SIGKILL
   std::chrono::milliseconds server_grace;  // for servers after the last worker
+  // How often servers that fail may be started again, all together.
+  int max_server_restarts = 0;
+  // A worker that fails does not fail the job while others of this host run or
+  // have ended well.
+  bool go_on_without_lost_workers = false;
 };
 
 // How a job ended on this host.
@@ -35,6 +40,13 @@ struct JobEnd {
   int exit_code = 0;
   // Somebody wanted it to end; it is not to be started again.
   bool was_told = false;
+  int num_server_restarts = 0;
+};
+
+// What processes run.
+struct JobCommands {
+  Command script;
+  Command servers;
 };
 
 // Used by one thread, inside RunGuarded.
@@ -44,10 +56,11 @@ class LocalJob final {
   LocalJob(const LaunchPlan& plan, const GuardedJob& guard, HostWatch& hosts,
            JobOptions options);
 
-  // Starts the processes, each with its own of `ports`, which are closed here
-  // afterwards. When one cannot be started, the others are ended.
-  Status Start(const Command& command, const Environment& env,
-               ReservedPorts ports);
+  // Starts the processes, each with its own of `ports`. Those of servers that
+  // may be started again stay open here, so that workers who come meanwhile
+  // wait; the others are closed. When one cannot be started, the others are
+  // ended.
+  Status Start(JobCommands commands, Environment env, ReservedPorts ports);
 
   // Waits until all have ended, by themselves or because one failed, here or on
   // another host, or a signal came. With servers, the first host stays until
@@ -64,6 +77,7 @@ class LocalJob final {
     pid_t pid;
     bool ended = false;
     int wait_status = 0;
+    Descriptor listener;  // of a server that may be started again
   };
   enum class Phase {
     kRunning,
@@ -71,6 +85,13 @@ class LocalJob final {
     kFailing,        // one failed; a moment for one that failed before it
     kEnding,         // all have been told to end
   };
+
+  // Appends to the log of a process, or begins it anew.
+  Status StartOne(Running& process, bool append, int listen_fd);
+  // Whether the job can do without `failed`, which it then does: a server is
+  // started again, a worker is lost.
+  bool GoesOnWithout(Running& failed);
+  bool RestartServer(Running& failed);
 
   void HandleSignals();
   // What launchers of other hosts told.
@@ -102,6 +123,8 @@ class LocalJob final {
   HostWatch& hosts_;
   const JobOptions options_;
   const std::chrono::steady_clock::time_point begin_;
+  JobCommands commands_;
+  Environment env_;
   std::vector<Running> running_;
   std::optional<LogOnScreen> screen_;
   Phase phase_ = Phase::kRunning;

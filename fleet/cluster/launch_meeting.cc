@@ -293,20 +293,36 @@ struct Application {
 };
 
 void Write(const HostShare& share, MessageWriter& writer) {
-  writer.Text(share.host).U32(static_cast<uint32_t>(share.ports.size()));
-  for (uint16_t port : share.ports) writer.U32(port);
-  writer.U32(share.torch_port);
+  writer.Text(share.host);
+  for (const auto* ports :
+       {&share.ports, &share.server_ports, &share.heter_ports}) {
+    writer.U32(static_cast<uint32_t>(ports->size()));
+    for (uint16_t port : *ports) writer.U32(port);
+  }
+  writer.U32(share.torch_port).U8(share.with_servers ? 1 : 0);
 }
 
 HostShare ReadShare(MessageReader& reader) {
   HostShare share;
   share.host = reader.Text();
-  const uint32_t count = reader.U32();
-  for (uint32_t i = 0; i < count && !reader.rest().empty(); ++i) {
-    share.ports.push_back(static_cast<uint16_t>(reader.U32()));
+  for (auto* ports : {&share.ports, &share.server_ports, &share.heter_ports}) {
+    const uint32_t count = reader.U32();
+    for (uint32_t i = 0; i < count && !reader.rest().empty(); ++i) {
+      ports->push_back(static_cast<uint16_t>(reader.U32()));
+    }
   }
   share.torch_port = static_cast<uint16_t>(reader.U32());
+  share.with_servers = reader.U8() != 0;
   return share;
+}
+
+std::vector<uint16_t> AllPorts(const HostShare& share) {
+  std::vector<uint16_t> all;
+  for (const auto* ports :
+       {&share.ports, &share.server_ports, &share.heter_ports}) {
+    all.insert(all.end(), ports->begin(), ports->end());
+  }
+  return all;
 }
 
 std::string Encode(const Application& application) {
@@ -362,7 +378,15 @@ Status CheckFits(const Application& first, const Application& other) {
     return FailedPrecondition(who, "--nnodes is ", first.num_hosts, " on the ",
                               "first and ", other.num_hosts, " on the second");
   }
-  if (first.share.ports.size() != other.share.ports.size()) {
+  if (first.share.with_servers != other.share.with_servers) {
+    return FailedPrecondition(
+        who, first.share.with_servers ? "servers and workers" : "ranks",
+        " on the first, and ",
+        other.share.with_servers ? "servers and workers" : "ranks",
+        " on the second");
+  }
+  if (!first.share.with_servers &&
+      first.share.ports.size() != other.share.ports.size()) {
     return FailedPrecondition(who, first.share.ports.size(),
                               " ranks on the first and ",
                               other.share.ports.size(), " on the second");
@@ -410,10 +434,28 @@ bool IsGone(const Applicant& applicant) {
 
 // Whether both are one launcher, started twice: no port has two owners.
 bool IsSameLauncher(const HostShare& one, const HostShare& other) {
-  return one.host == other.host &&
-         std::find_first_of(one.ports.begin(), one.ports.end(),
-                            other.ports.begin(),
-                            other.ports.end()) != one.ports.end();
+  if (one.host != other.host) return false;
+  const std::vector<uint16_t> ours = AllPorts(one);
+  const std::vector<uint16_t> theirs = AllPorts(other);
+  return std::find_first_of(ours.begin(), ours.end(), theirs.begin(),
+                            theirs.end()) != ours.end();
+}
+
+// A job with servers has some of each kind.
+Status CheckWhole(const std::vector<HostShare>& hosts) {
+  if (!hosts.front().with_servers) return OkStatus();
+  const auto none = [&](std::vector<uint16_t> HostShare::*ports) {
+    return std::all_of(hosts.begin(), hosts.end(), [&](const HostShare& share) {
+      return (share.*ports).empty();
+    });
+  };
+  if (none(&HostShare::server_ports)) {
+    return FailedPrecondition("no host of the job has a server (--server_num)");
+  }
+  if (none(&HostShare::ports)) {
+    return FailedPrecondition("no host of the job has a worker (--worker_num)");
+  }
+  return OkStatus();
 }
 
 // The master's part: waits for the others, and tells all who is where.
@@ -466,6 +508,7 @@ Result<Roster> Host(Listener& door, const MasterOptions& master,
       for (size_t i = 0; i < applicants.size(); ++i) {
         roster.hosts[ranks[i]] = applicants[i].application.share;
       }
+      failure = CheckWhole(roster.hosts);
     }
   }
   for (size_t i = 1; i < applicants.size(); ++i) {
@@ -500,7 +543,6 @@ Result<Roster> Visit(const MasterOptions& master, const Application& own,
 
 Result<std::optional<MasterOptions>> ReadMaster(const LaunchOptions& options,
                                                 const Environment& env) {
-  ASSIGN_OR_RETURN(LaunchMode mode, ModeOf(options));
   ASSIGN_OR_RETURN(std::optional<int> nnodes, FindInt(env, "PADDLE_NNODES"));
   if (options.nnodes) nnodes = options.nnodes;
   std::optional<std::string> place = options.master;
@@ -513,10 +555,11 @@ Result<std::optional<MasterOptions>> ReadMaster(const LaunchOptions& options,
   if (!place || nnodes.value_or(1) <= 1 || options.ips) {
     return std::optional<MasterOptions>();
   }
-  if (mode != LaunchMode::kCollective) {
+  if (options.servers || options.workers || options.heter_workers) {
+    if (!options.master) return std::optional<MasterOptions>();
     return InvalidArgument(
-        "--master is for collective jobs; name servers and workers by "
-        "--servers and --workers");
+        "--master beside --servers or --workers: say how many are on this "
+        "host by --server_num and --worker_num");
   }
   MasterOptions master;
   ASSIGN_OR_RETURN(master.master, ParseEndpoint(*place, "--master"));
@@ -594,20 +637,50 @@ Result<std::string> AddressTowards(const Endpoint& peer) {
   return Unavailable("--master: there is no way to ", peer);
 }
 
+HostShare ShareOf(const LaunchPlan& plan) {
+  HostShare share;
+  share.host = plan.hosts.front();
+  share.torch_port = plan.torch_master.port;
+  share.with_servers = plan.mode == LaunchMode::kServers;
+  const auto copy = [](const std::vector<Endpoint>& from,
+                       std::vector<uint16_t>& to) {
+    for (const Endpoint& endpoint : from) to.push_back(endpoint.port);
+  };
+  copy(plan.workers, share.ports);
+  copy(plan.servers, share.server_ports);
+  copy(plan.heter_workers, share.heter_ports);
+  return share;
+}
+
 LaunchPlan JoinPlan(LaunchPlan own, const Roster& roster) {
   own.hosts.clear();
   own.workers.clear();
+  own.servers.clear();
+  own.heter_workers.clear();
   own.own_host = roster.own_host;
-  for (const HostShare& share : roster.hosts) {
+  // Of each kind, those on hosts before this one.
+  int before[3] = {};
+  for (size_t i = 0; i < roster.hosts.size(); ++i) {
+    const HostShare& share = roster.hosts[i];
     own.hosts.push_back(share.host);
-    for (uint16_t port : share.ports) {
-      own.workers.push_back({share.host, port});
-    }
+    const auto add = [&](const std::vector<uint16_t>& ports,
+                         std::vector<Endpoint>& to, int& count) {
+      for (uint16_t port : ports) to.push_back({share.host, port});
+      if (static_cast<int>(i) < roster.own_host) {
+        count += static_cast<int>(ports.size());
+      }
+    };
+    add(share.ports, own.workers, before[0]);
+    add(share.server_ports, own.servers, before[1]);
+    add(share.heter_ports, own.heter_workers, before[2]);
   }
   own.torch_master = {roster.hosts.front().host,
                       roster.hosts.front().torch_port};
-  const int first = roster.own_host * static_cast<int>(own.processes.size());
-  for (ProcessPlan& process : own.processes) process.index += first;
+  for (ProcessPlan& process : own.processes) {
+    process.index += process.kind == RoleKind::kWorker   ? before[0]
+                     : process.kind == RoleKind::kServer ? before[1]
+                                                         : before[2];
+  }
   return own;
 }
 

@@ -43,9 +43,13 @@ Endpoint MeetingEndpoint(const LaunchPlan& plan, int host);
 // What one host brings to a meeting at a master.
 struct HostShare {
   std::string host;             // its address
-  std::vector<uint16_t> ports;  // of its ranks
+  std::vector<uint16_t> ports;  // of its ranks, or workers
   uint16_t torch_port = 0;      // MASTER_PORT, should it be the first host
+  bool with_servers = false;    // the job has servers, here or elsewhere
+  std::vector<uint16_t> server_ports, heter_ports;
 };
+// Of a plan for one host, whose ports are taken.
+HostShare ShareOf(const LaunchPlan& plan);
 
 struct MasterOptions {
   Endpoint master;

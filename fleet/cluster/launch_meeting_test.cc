@@ -160,6 +160,43 @@ TEST(MeetAtMaster, GivesAllTheSameRoster) {
   }
 }
 
+std::vector<Result<Roster>> MeetWithShares(std::vector<HostShare> shares) {
+  const Endpoint place = FreePlace();
+  const int count = static_cast<int>(shares.size());
+  std::vector<std::future<Result<Roster>>> meetings;
+  for (int i = 0; i < count; ++i) {
+    meetings.push_back(std::async(std::launch::async, [&, i] {
+      return cluster::MeetAtMaster({place, count, i}, shares[i], Options());
+    }));
+  }
+  std::vector<Result<Roster>> outcomes;
+  for (auto& meeting : meetings) outcomes.push_back(meeting.get());
+  return outcomes;
+}
+
+TEST(MeetAtMaster, TakesHostsOfServersAndHostsOfWorkers) {
+  for (const auto& roster : MeetWithShares(
+           {{"a", {}, 0, true, {1, 2}}, {"b", {3, 4, 5}, 0, true, {}}})) {
+    ASSERT_OK(roster.status());
+    EXPECT_THAT(roster->hosts[0].server_ports, ElementsAre(1, 2));
+    EXPECT_THAT(roster->hosts[1].ports, ElementsAre(3, 4, 5));
+    EXPECT_TRUE(roster->hosts[1].server_ports.empty());
+  }
+}
+
+TEST(MeetAtMaster, SaysWhichKindOfProcessIsMissing) {
+  for (const auto& roster :
+       MeetWithShares({{"a", {1}, 0, true}, {"b", {2}, 0, true}})) {
+    EXPECT_THAT(roster, StatusIs(StatusCode::kFailedPrecondition,
+                                 HasSubstr("no host of the job has a server")));
+  }
+  for (const auto& roster :
+       MeetWithShares({{"a", {1}, 0, true}, {"b", {2}, 0, false}})) {
+    EXPECT_THAT(roster, StatusIs(StatusCode::kFailedPrecondition,
+                                 HasSubstr("hosts a and b differ")));
+  }
+}
+
 TEST(MeetAtMaster, RefusesARankThatIsGivenTwice) {
   const Endpoint place = FreePlace();
   for (const auto& roster :
@@ -288,6 +325,35 @@ TEST(JoinPlan, PutsTheHostsBehindEachOther) {
   EXPECT_EQ(ToString(plan.endpoint_of(plan.processes[1])), "b:5");
 }
 
+TEST(JoinPlan, CountsServersAndWorkersEachForThemselves) {
+  const LaunchPlan own =
+      PlanServersHere("c", {.servers = 1, .workers = 2}, 0, {}, {});
+  EXPECT_EQ(ShareOf(own).ports.size(), 2u);
+  EXPECT_EQ(ShareOf(own).server_ports.size(), 1u);
+  Roster roster;
+  roster.own_host = 2;
+  roster.hosts = {{"a", {}, 0, true, {1, 2}},
+                  {"b", {3}, 0, true},
+                  {"c", {5, 6}, 0, true, {4}}};
+  const LaunchPlan plan = JoinPlan(own, roster);
+  EXPECT_EQ(ToString(plan.servers), "a:1,a:2,c:4");
+  EXPECT_EQ(ToString(plan.workers), "b:3,c:5,c:6");
+  EXPECT_EQ(ToString(plan.endpoint_of(plan.processes[0])), "c:4");
+  EXPECT_EQ(plan.processes[0].index, 2);
+  EXPECT_EQ(plan.processes[1].index, 1);
+  EXPECT_EQ(plan.processes[2].index, 2);
+}
+
+TEST(ReadMaster, IsForJobsWithServersToo) {
+  LaunchOptions options;
+  options.master = "10.0.0.1:7000";
+  options.nnodes = 2;
+  options.server_num = 1;
+  ASSERT_OK_AND_ASSIGN(const std::optional<MasterOptions> master,
+                       ReadMaster(options, {}));
+  EXPECT_TRUE(master.has_value());
+}
+
 TEST(ReadMaster, IsForSeveralHosts) {
   LaunchOptions options;
   EXPECT_EQ(ReadMaster(options, {}).value(), std::nullopt);
@@ -319,10 +385,10 @@ TEST(ReadMaster, SaysWhatDoesNotFit) {
   EXPECT_THAT(ReadMaster(options, {}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("--ips")));
   options.ips.reset();
-  options.worker_num = 2;
-  EXPECT_THAT(ReadMaster(options, {}),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("collective")));
-  options.worker_num.reset();
+  options.workers = "10.0.0.1,10.0.0.2";
+  EXPECT_THAT(ReadMaster(options, {}), StatusIs(StatusCode::kInvalidArgument,
+                                                HasSubstr("--worker_num")));
+  options.workers.reset();
   options.master = "10.0.0.1";
   EXPECT_THAT(ReadMaster(options, {}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("no port")));

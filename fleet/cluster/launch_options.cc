@@ -25,8 +25,13 @@ Examples:
                                                hosts find each other at the master
   fleetrun --worker_num=2 --server_num=2 train.py
                                                parameter servers on this host
+  fleetrun --worker_num=2 --server_num=2 --server_program=fleet_server ./train
+                                               for programs that only train
   fleetrun --servers=10.0.0.1:6170 --workers=10.0.0.1,10.0.0.2 train.py
-                                               and on several
+                                               and on several hosts
+  fleetrun --master=10.0.0.1:6070 --nnodes=2 --server_num=1 --worker_num=0 train.py
+                                               a host of servers; on the other
+                                               --server_num=0 --worker_num=4
 
 Logs are in log/workerlog.N and log/serverlog.N; that of the first local rank is
 also on the screen. More: docs/howto/launch.md.
@@ -71,10 +76,12 @@ void AddFlags(CLI::App& app, LaunchOptions& o) {
       "File with the secret that all hosts of the job share");
 
   app.option_defaults()->group("Parameter servers");
-  Add(app, "--server_num", o.server_num, "Servers on this host")
-      ->check(CLI::PositiveNumber);
-  Add(app, "--worker_num,--trainer_num", o.worker_num, "Workers on this host")
-      ->check(CLI::PositiveNumber);
+  Add(app, "--server_num", o.server_num,
+      "Servers on this host; 0 for a host of workers, with --master")
+      ->check(CLI::NonNegativeNumber);
+  Add(app, "--worker_num,--trainer_num", o.worker_num,
+      "Workers on this host; 0 for a host of servers, with --master")
+      ->check(CLI::NonNegativeNumber);
   Add(app, "--heter_worker_num", o.heter_worker_num,
       "Workers of the other kind of device on this host")
       ->check(CLI::PositiveNumber);
@@ -83,13 +90,16 @@ void AddFlags(CLI::App& app, LaunchOptions& o) {
   Add(app, "--workers,--trainers", o.workers,
       "Workers of all hosts, with or without ports");
   Add(app, "--heter_workers", o.heter_workers, "The same for the other kind");
+  Add(app, "--server_program", o.server_program,
+      "What servers run instead of the script: fleet_server, or another");
   Add(app, "--http_port", o.http_port,
       "Only told to the processes (PADDLE_GLOO_HTTP_ENDPOINT)");
 
   app.option_defaults()->group("Running");
   Add(app, "--log_dir", o.log_dir, "Folder of the logs");
   Add(app, "--max_restarts,--max_restart", o.max_restarts,
-      "How often a failed job of one host is started again")
+      "How often a failed job of one host, or a server that has saved, is "
+      "started again")
       ->check(CLI::NonNegativeNumber);
   Add(app, "--grace", o.grace_seconds,
       "Seconds between SIGTERM and SIGKILL for processes that have to end")
@@ -190,9 +200,9 @@ Result<LaunchMode> ModeOf(const LaunchOptions& o) {
     return InvalidArgument("--run_mode: '", *o.run_mode,
                            "' is none of collective, ps, ps-heter");
   }
-  const bool servers = o.servers || o.workers || o.heter_workers ||
-                       o.server_num || o.worker_num || o.heter_worker_num ||
-                       o.http_port;
+  const bool servers = o.server_program || o.servers || o.workers ||
+                       o.heter_workers || o.server_num || o.worker_num ||
+                       o.heter_worker_num || o.http_port;
   return servers ? LaunchMode::kServers : LaunchMode::kCollective;
 }
 
@@ -226,6 +236,7 @@ std::string DescribeOptions(const LaunchOptions& o) {
   add("nnodes", o.nnodes);
   add("rank", o.node_rank);
   add("started_port", o.start_port);
+  add("server_program", o.server_program);
   add("secret_file", o.secret_file);
   add("job_id", o.job_id);
   add("log_level", o.log_level);

@@ -41,6 +41,8 @@ struct LaunchOptions {
   std::optional<std::string> servers, workers, heter_workers;
   std::optional<int> server_num, worker_num, heter_worker_num;
   std::optional<int> http_port;
+  // What servers run; the script, when not said.
+  std::optional<std::string> server_program;
 
   // How the job is run.
   std::string log_dir = "log";

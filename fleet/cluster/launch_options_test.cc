@@ -109,6 +109,7 @@ TEST(LaunchMode, FollowsTheFlags) {
   EXPECT_EQ(Mode({"--ips=a,b", "t.py"}), LaunchMode::kCollective);
   EXPECT_EQ(Mode({"--worker_num=1", "t.py"}), LaunchMode::kServers);
   EXPECT_EQ(Mode({"--servers=a:1", "t.py"}), LaunchMode::kServers);
+  EXPECT_EQ(Mode({"--server_program=s", "t.py"}), LaunchMode::kServers);
   EXPECT_EQ(Mode({"--run_mode=ps", "t.py"}), LaunchMode::kServers);
   EXPECT_EQ(Mode({"--run_mode=collective", "--worker_num=1", "t.py"}),
             LaunchMode::kCollective);

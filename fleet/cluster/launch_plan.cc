@@ -14,6 +14,9 @@ namespace {
 // Paddle's first ports: of collective jobs, and of jobs with servers.
 constexpr int kCollectivePort = 6070;
 constexpr int kServersPort = 6170;
+// How long workers wait for a server that is started again: it has to load its
+// tables.
+constexpr const char* kReconnectSeconds = "300";
 // Of each kind, where launch_ps is not told how many.
 constexpr int kDefaultNum = 2;
 
@@ -225,11 +228,30 @@ Result<LaunchPlan> PlanServersByList(Group servers, Group workers, Group heter,
   return plan;
 }
 
+// Appends places on `host`, from `port` on, or at any port for 0.
+void AddPlaces(LaunchPlan& plan, const std::string& host, const NumPerKind& num,
+               int port) {
+  const auto add = [&](std::vector<Endpoint>& endpoints, int count) {
+    for (int i = 0; i < count; ++i) {
+      endpoints.push_back({host, static_cast<uint16_t>(port)});
+      if (port != 0) ++port;
+    }
+  };
+  add(plan.servers, num.servers);
+  add(plan.workers, num.workers);
+  add(plan.heter_workers, num.heter_workers);
+}
+
 // The same numbers of servers and workers on each of --ips.
-Result<LaunchPlan> PlanServersByNumber(int servers, int workers, int heter,
+Result<LaunchPlan> PlanServersByNumber(const NumPerKind& num,
                                        const LaunchOptions& options,
                                        const Environment& env,
                                        const Machine& machine) {
+  if (num.servers == 0 || num.workers == 0) {
+    return InvalidArgument(
+        num.servers == 0 ? "--server_num=0" : "--worker_num=0",
+        ": only hosts that meet at --master may have none");
+  }
   LaunchPlan plan;
   ASSIGN_OR_RETURN(plan.hosts,
                    ParseHostList(options.ips.value_or("127.0.0.1"), "--ips"));
@@ -239,19 +261,23 @@ Result<LaunchPlan> PlanServersByNumber(int servers, int workers, int heter,
                         !Find(env, "FLAGS_START_PORT");
   ASSIGN_OR_RETURN(int first, FirstPort(options, env, kServersPort));
   RETURN_IF_ERROR(
-      CheckPorts(first, servers + workers + heter).WithContext("--start_port"));
+      CheckPorts(first, num.servers + num.workers + num.heter_workers)
+          .WithContext("--start_port"));
   for (const std::string& host : plan.hosts) {
-    int port = first;
-    const auto add = [&](std::vector<Endpoint>& endpoints, int count) {
-      for (int i = 0; i < count; ++i, ++port) {
-        endpoints.push_back({host, static_cast<uint16_t>(any_port ? 0 : port)});
-      }
-    };
-    add(plan.servers, servers);
-    add(plan.workers, workers);
-    add(plan.heter_workers, heter);
+    AddPlaces(plan, host, num, any_port ? 0 : first);
   }
   return plan;
+}
+
+void CompleteServers(LaunchPlan& plan, std::optional<int> http_port,
+                     const Machine& machine) {
+  plan.mode = LaunchMode::kServers;
+  plan.num_cores = machine.num_cores;
+  plan.http_port = http_port;
+  if (!plan.workers.empty()) plan.torch_master = {plan.workers.front().host, 0};
+  AddLocal(plan, RoleKind::kServer, plan.servers);
+  AddLocal(plan, RoleKind::kWorker, plan.workers);
+  AddLocal(plan, RoleKind::kHeterWorker, plan.heter_workers);
 }
 
 Result<LaunchPlan> PlanServers(const LaunchOptions& options,
@@ -278,19 +304,13 @@ Result<LaunchPlan> PlanServers(const LaunchOptions& options,
   Result<LaunchPlan> made =
       servers.list || workers.list || heter.list
           ? PlanServersByList(servers, workers, heter, options, env, machine)
-          : PlanServersByNumber(options.server_num.value_or(kDefaultNum),
-                                options.worker_num.value_or(kDefaultNum),
-                                options.heter_worker_num.value_or(0), options,
-                                env, machine);
+          : PlanServersByNumber({options.server_num.value_or(kDefaultNum),
+                                 options.worker_num.value_or(kDefaultNum),
+                                 options.heter_worker_num.value_or(0)},
+                                options, env, machine);
   if (!made.ok()) return made.status();
   LaunchPlan plan = std::move(made).value();
-  plan.mode = LaunchMode::kServers;
-  plan.num_cores = machine.num_cores;
-  plan.http_port = options.http_port;
-  plan.torch_master = {plan.workers.front().host, 0};
-  AddLocal(plan, RoleKind::kServer, plan.servers);
-  AddLocal(plan, RoleKind::kWorker, plan.workers);
-  AddLocal(plan, RoleKind::kHeterWorker, plan.heter_workers);
+  CompleteServers(plan, options.http_port, machine);
   return plan;
 }
 
@@ -360,6 +380,7 @@ constexpr const char* kDropped[] = {
     "MASTER_ADDR",
     "MASTER_PORT",
     "FLEET_LISTEN_FD",
+    "FLEET_PS_LAST_SAVE",
     "FLEET_SECRET",
     "FLEET_SECRET_FILE",
 };
@@ -395,6 +416,13 @@ void SetServers(const LaunchPlan& plan, const ProcessPlan& process,
   if (process.kind == RoleKind::kWorker) {
     env["FLAGS_selected_gpus"] = "0";
     env["FLAGS_selected_xpus"] = "0";
+  }
+  if (plan.notes_folder.empty()) return;
+  // A server that fails comes back, so others wait for it.
+  if (process.kind == RoleKind::kServer) {
+    env["FLEET_PS_LAST_SAVE"] = NoteOf(plan, process);
+  } else {
+    env.emplace("FLEET_PS_RECONNECT", kReconnectSeconds);
   }
 }
 
@@ -477,6 +505,16 @@ LaunchPlan PlanCollective(std::vector<std::string> hosts, int own_host,
   return plan;
 }
 
+LaunchPlan PlanServersHere(const std::string& host, const NumPerKind& num,
+                           int start_port, std::optional<int> http_port,
+                           const Machine& machine) {
+  LaunchPlan plan;
+  plan.hosts = {host};
+  AddPlaces(plan, host, num, start_port);
+  CompleteServers(plan, http_port, machine);
+  return plan;
+}
+
 Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
                                   const Environment& env,
                                   const Machine& machine) {
@@ -551,6 +589,11 @@ std::string LogNameOf(const ProcessPlan& process) {
                      : process.kind == RoleKind::kWorker ? "workerlog."
                                                          : "heterlog.";
   return name + std::to_string(process.local_index);
+}
+
+std::string NoteOf(const LaunchPlan& plan, const ProcessPlan& process) {
+  if (plan.notes_folder.empty() || process.kind != RoleKind::kServer) return "";
+  return plan.notes_folder + "/" + LogNameOf(process) + ".saved";
 }
 
 }  // namespace fleet::cluster

@@ -57,6 +57,9 @@ struct LaunchPlan {
   // Job secret, in the form that the processes get it.
   std::optional<std::string> secret, secret_file;
   std::optional<int> http_port;
+  // Where servers note their last save, one file each, so that one that failed
+  // can be started again from there. Empty: they are not started again.
+  std::string notes_folder;
   // Of this host: servers, then workers, then heter workers.
   std::vector<ProcessPlan> processes;
 
@@ -84,6 +87,17 @@ LaunchPlan PlanCollective(std::vector<std::string> hosts, int own_host,
                           int start_port, const std::vector<std::string>& gpus,
                           const Machine& machine);
 
+// A job with servers on this host alone, at ports from `start_port` on, or any
+// for 0. Others may join it (JoinPlan).
+struct NumPerKind {
+  int servers = 0;
+  int workers = 0;
+  int heter_workers = 0;
+};
+LaunchPlan PlanServersHere(const std::string& host, const NumPerKind& num,
+                           int start_port, std::optional<int> http_port,
+                           const Machine& machine);
+
 // What the process finds in its environment: `inherited` without proxies and
 // without what an outer job left, Paddle's variables, torchrun's, and Fleet's.
 Environment ProcessEnvironment(const LaunchPlan& plan,
@@ -98,6 +112,9 @@ std::vector<std::pair<std::string, std::string>> ShownVariables(
 std::string NameOf(const LaunchPlan& plan, const ProcessPlan& process);
 // "workerlog.1", "serverlog.0", "heterlog.0".
 std::string LogNameOf(const ProcessPlan& process);
+// Where a server notes its last save; empty for other processes, and where they
+// note nothing.
+std::string NoteOf(const LaunchPlan& plan, const ProcessPlan& process);
 
 }  // namespace fleet::cluster
 

@@ -233,6 +233,22 @@ TEST(LaunchPlan, StartsServersAndWorkers) {
   EXPECT_EQ(NameOf(plan, plan.processes[2]), "worker 1");
 }
 
+TEST(LaunchPlan, LetsServersComeBackWhereTheyNoteTheirSaves) {
+  ASSERT_OK_AND_ASSIGN(LaunchPlan plan,
+                       Plan({"--worker_num=1", "--server_num=1"}));
+  EXPECT_FALSE(EnvironmentOf(plan, 0).contains("FLEET_PS_LAST_SAVE"));
+  EXPECT_FALSE(EnvironmentOf(plan, 1).contains("FLEET_PS_RECONNECT"));
+  plan.notes_folder = "/job/log";
+  const Environment server =
+      EnvironmentOf(plan, 0, {{"FLEET_PS_LAST_SAVE", "of another job"}});
+  EXPECT_EQ(server.at("FLEET_PS_LAST_SAVE"), "/job/log/serverlog.0.saved");
+  EXPECT_FALSE(server.contains("FLEET_PS_RECONNECT"));
+  EXPECT_EQ(EnvironmentOf(plan, 1).at("FLEET_PS_RECONNECT"), "300");
+  EXPECT_EQ(EnvironmentOf(plan, 1, {{"FLEET_PS_RECONNECT", "7"}})
+                .at("FLEET_PS_RECONNECT"),
+            "7");
+}
+
 TEST(LaunchPlan, ReadsListsOfServersAndWorkers) {
   ASSERT_OK_AND_ASSIGN(const LaunchPlan plan,
                        Plan({"--servers=10.0.0.1:6170,10.0.0.2:6170",
@@ -253,6 +269,13 @@ TEST(LaunchPlan, GivesEveryHostItsServers) {
             "10.0.0.1:6170,10.0.0.1:6171,10.0.0.2:6170,10.0.0.2:6171");
   EXPECT_EQ(ToString(plan.workers), "10.0.0.1:6172,10.0.0.2:6172");
   EXPECT_EQ(plan.processes.size(), 3u);
+}
+
+TEST(LaunchPlan, HasServersAndWorkersWithoutAMaster) {
+  EXPECT_THAT(Plan({"--worker_num=2", "--server_num=0"}),
+              StatusIs(kInvalid, HasSubstr("--server_num=0")));
+  EXPECT_THAT(Plan({"--worker_num=0", "--server_num=1"}),
+              StatusIs(kInvalid, HasSubstr("--worker_num=0")));
 }
 
 TEST(LaunchPlan, SaysWhatAJobOfServersLacks) {

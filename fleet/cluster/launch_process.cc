@@ -115,6 +115,26 @@ Result<Command> CommandFor(const std::string& script,
   return command;
 }
 
+Result<Command> ServerCommandFor(const std::string& program,
+                                 const Environment& env,
+                                 std::string_view invoked_as) {
+  if (program.find('/') == program.npos) {
+    // Where it was started from, and where that may be a link to.
+    std::error_code error;
+    const std::filesystem::path real =
+        std::filesystem::read_symlink("/proc/self/exe", error);
+    for (const std::filesystem::path& fleetrun :
+         {std::filesystem::path(invoked_as), real}) {
+      if (!fleetrun.has_parent_path()) continue;
+      const std::string beside = fleetrun.parent_path() / program;
+      if (IsProgram(beside)) return Command{beside, {beside}};
+    }
+  }
+  Result<Command> command = CommandFor(program, {}, env, invoked_as);
+  if (command.ok()) return command;
+  return command.status().WithContext("--server_program");
+}
+
 Result<pid_t> StartProcess(const Command& command, Environment env, int log_fd,
                            int listen_fd) {
   if (listen_fd >= 0) env["FLEET_LISTEN_FD"] = std::to_string(listen_fd);

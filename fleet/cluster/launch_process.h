@@ -29,6 +29,12 @@ Result<Command> CommandFor(const std::string& script,
                            const std::vector<std::string>& script_arguments,
                            const Environment& env, std::string_view invoked_as);
 
+// The command for servers that run a program of their own, which is also looked
+// for beside fleetrun.
+Result<Command> ServerCommandFor(const std::string& program,
+                                 const Environment& env,
+                                 std::string_view invoked_as);
+
 // Starts it with exactly `env`, and FLEET_LISTEN_FD for `listen_fd` unless that
 // is -1. It reads nothing, writes to `log_fd`, leads a process group of its
 // own, and is killed when this process dies.
