@@ -13,17 +13,12 @@ namespace {
 
 using Types = Result<std::vector<TensorType>>;
 
-Types SameAsX(const OpTypes& t) {
-  std::span<const TensorType> x = t.list("X");
-  return std::vector<TensorType>(x.begin(), x.end());
-}
-
 Status CheckIds(const TensorType& ids, bool old) {
   if (ids.dtype != DType::kInt64 && ids.dtype != DType::kInt32) {
     return InvalidArgument("ids must be int64 or int32, not ", Name(ids.dtype));
   }
-  if (old && (ids.dims.empty() ||
-              (ids.dims.back() != 1 && ids.dims.back() != -1))) {
+  if (old &&
+      (ids.dims.empty() || (ids.dims.back() != 1 && ids.dims.back() != -1))) {
     return InvalidArgument("the last dimension of ids ", ToString(ids.dims),
                            " must be 1");
   }
@@ -66,22 +61,20 @@ Types PushShape(const OpTypes& t) {
   return std::vector<TensorType>();
 }
 
-// One table for each of the tensors in `slot`.
-Status CheckTables(const OpTypes& t, std::string_view slot) {
+// One table for each of X.
+Types InPlaceShape(const OpTypes& t) {
   const auto& tables = t.attr<std::vector<int64_t>>("table_ids");
-  if (tables.size() == t.list(slot).size()) return OkStatus();
-  return InvalidArgument(t.list(slot).size(), " tensors in ", slot, " but ",
-                         tables.size(), " table_ids");
+  std::span<const TensorType> x = t.list("X");
+  if (tables.size() != x.size()) {
+    return InvalidArgument(x.size(), " tensors in X but ", tables.size(),
+                           " table_ids");
+  }
+  return std::vector<TensorType>(x.begin(), x.end());
 }
 
 Types SendShape(const OpTypes& t) {
-  RETURN_IF_ERROR(CheckTables(t, "X"));
+  ASSIGN_OR_RETURN(std::vector<TensorType> gradients, InPlaceShape(t));
   return std::vector<TensorType>();
-}
-
-Types SameAsXWithTables(const OpTypes& t) {
-  RETURN_IF_ERROR(CheckTables(t, "X"));
-  return SameAsX(t);
 }
 
 }  // namespace
@@ -101,24 +94,28 @@ void DefineParameterServerOps(OpRegistry& ops) {
       LookupShape);
   // The gradients of the rows of Ids[i] are Grads[i]. Shows and Clicks, one
   // number for each example, are there for a table that counts them.
-  ops.DefineExternal(
-      "distributed_push_sparse(Ids*, Grads*, Shows?, Clicks?; " + table +
-          ") -> Out!*",
-      PushShape);
+  ops.DefineExternal("distributed_push_sparse(Ids*, Grads*, Shows?, Clicks?; " +
+                         table + ") -> Out!*",
+                     PushShape);
   // Gradients of dense parameters, table_ids[i] for X[i].
   ops.DefineExternal("send(X*; table_ids: ints) -> Out!*", SendShape);
-  // Ends a step and waits for it: afterwards Out holds the new values.
-  ops.DefineExternal("send_barrier(; table_ids: ints) -> Out!*", nullptr);
-  // Ends a step; Out holds what has arrived by now.
-  ops.DefineExternal("recv(; table_ids: ints) -> Out!*", nullptr);
-  // Ends a step of a worker that updates X itself; now and then exchanges what
-  // changed. In place.
-  ops.DefineExternal("geo_step(X*; table_ids: ints) -> Out!*",
-                     SameAsXWithTables);
-  // The first values: worker 0 gives X unless servers have values, all take. In
-  // place.
-  ops.DefineExternal("ps_init(X*; table_ids: ints) -> Out!*",
-                     SameAsXWithTables);
+
+  // The following are in place: X are dense parameters, Out the same.
+  for (const char* type : {
+           // Ends a step and waits for it: afterwards X has the new values.
+           "send_barrier",
+           // Ends a step; X has what has arrived by now.
+           "recv",
+           // Ends a step of a worker that updates X itself; now and then
+           // exchanges what changed.
+           "geo_step",
+           // The first values: worker 0 gives X unless servers have values, all
+           // take.
+           "ps_init",
+       }) {
+    ops.DefineExternal(std::string(type) + "(X*; table_ids: ints) -> Out!*",
+                       InPlaceShape);
+  }
   // Stands where a parameter was filled that lives on servers only; gives
   // nothing.
   ops.DefineExternal("fake_init(; shape: ints = []) -> Out!", nullptr);
