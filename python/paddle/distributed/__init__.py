@@ -24,6 +24,7 @@ from .collective import (
     split,
     wait,
 )
+from .entry_attr import CountFilterEntry, ProbabilityEntry, ShowClickEntry
 from .parallel import (
     ParallelEnv,
     destroy_process_group,
@@ -39,10 +40,13 @@ from .parallel import (
 from .point_to_point import P2POp, batch_isend_irecv, irecv, isend, recv, send
 
 __all__ = [
+    "CountFilterEntry",
     "Group",
     "P2POp",
     "ParallelEnv",
+    "ProbabilityEntry",
     "ReduceOp",
+    "ShowClickEntry",
     "all_gather",
     "all_gather_object",
     "all_reduce",
@@ -89,7 +93,7 @@ __getattr__ = on_first_use(
     explain(
         __name__,
         the_parameter_server="InMemoryDataset QueueDataset FileInstantDataset "
-        "BoxPSDataset ProbabilityEntry CountFilterEntry ShowClickEntry",
+        "BoxPSDataset",
         automatic_parallel_training="ProcessMesh shard_tensor shard_op shard_layer "
         "reshard dtensor_from_fn Strategy Engine to_static",
     ),

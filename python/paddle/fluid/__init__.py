@@ -155,12 +155,19 @@ def release_memory(input_program, skip_opt_set=None):
 
 __getattr__ = _on_first_use(
     __name__,
-    {"load": (".io", "load"), "save": (".io", "save")},
+    {
+        "DistributeTranspiler": (".transpiler", "DistributeTranspiler"),
+        "DistributeTranspilerConfig": (".transpiler", "DistributeTranspilerConfig"),
+        "communicator": (".communicator",),
+        "contrib": (".contrib",),
+        "incubate": (".incubate",),
+        "load": (".io", "load"),
+        "save": (".io", "save"),
+        "transpiler": (".transpiler",),
+    },
     _explain(
         __name__,
-        mixed_precision="contrib",
-        the_parameter_server="DatasetFactory DataFeedDesc DistributeTranspiler "
-        "DistributeTranspilerConfig transpiler incubate communicator distributed",
+        the_parameter_server="DatasetFactory DataFeedDesc distributed",
         measuring="profiler average evaluator install_check",
     ),
 )

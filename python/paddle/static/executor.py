@@ -133,6 +133,16 @@ class Scope(_core.Scope):
             self._erase(name)
 
 
+# In a job with servers: says what is run for a program (ServedTraining).
+_stand_in = None
+
+
+def set_stand_in(training):
+    """Has every executor ask `training.program_to_run(program)`; None: no longer."""
+    global _stand_in
+    _stand_in = training
+
+
 _core.Scope.var = Scope.var
 _core.Scope.find_var = Scope.find_var
 _scope = Scope()
@@ -263,6 +273,10 @@ class Executor:
             program = default_main_program()
         elif type(program) is not Program:
             program = self._program_of(program)
+            if program._run_instead is not None:  # a server's
+                return program._run_instead()
+        if _stand_in is not None:
+            program = _stand_in.program_to_run(program)
         if feed is not None and type(feed) is not dict:
             feed = dict(feed) if hasattr(feed, "keys") else _one_feed(feed)
         if type(fetch_list) is not list or list in map(type, fetch_list):
@@ -321,5 +335,8 @@ class Executor:
         )
 
     def close(self):
-        """Forgets what was compiled; the executor cannot be used any more."""
+        """Forgets what was compiled; the executor cannot be used any more. With
+        fluid.DistributeTranspiler the trainer has ended."""
         self._closed = True
+        if _stand_in is not None:
+            _stand_in.executor_closed()

@@ -12,7 +12,7 @@ from ..nn.functional import window
 from ..nn.initializer import Constant, Normal
 from ..tensor.creation import to_tensor
 from ..utils import unique_name
-from .program import layer_guard
+from .program import default_main_program, layer_guard
 
 __all__ = [
     "bilinear_tensor_product",
@@ -142,7 +142,20 @@ def embedding(
     layer = begin("embedding", "embedding")
     with layer_guard(layer):
         weight = _table(layer, size, param_attr, dtype)
-        return F.embedding(input, weight, padding_idx, is_sparse)
+        sparse = is_sparse or is_distributed
+        rows = F.embedding(input, weight, padding_idx, sparse)
+    if is_distributed:
+        mark_remote()
+    return rows
+
+
+def mark_remote(**attributes):
+    """Says of the operation that was made last that servers, where there are any, have
+    its table, and gives it further attributes."""
+    operation = default_main_program().current_block().ops[-1]
+    attributes = {"is_distributed": True, "remote_prefetch": True, **attributes}
+    for name, value in attributes.items():
+        operation._set_attr(name, value)
 
 
 def _table(layer, size, attr, dtype):

@@ -27,6 +27,7 @@ from .norm_layers import (
     spectral_norm,
 )
 from .python_ops import py_func
+from .remote_embedding import sparse_embedding
 
 __all__ = [
     "batch_norm",
@@ -50,6 +51,7 @@ __all__ = [
     "prelu",
     "py_func",
     "row_conv",
+    "sparse_embedding",
     "spectral_norm",
     "switch_case",
     "while_loop",
@@ -57,6 +59,5 @@ __all__ = [
 
 __getattr__ = explain(
     __name__,
-    the_parameter_server="sparse_embedding",
     object_detection_and_tagging="crf_decoding deform_conv2d multi_box_head",
 )

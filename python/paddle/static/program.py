@@ -38,6 +38,9 @@ class Program(_core.Program):
     While a `with program_guard(program):` lasts, functions add to it.
     """
 
+    # What Executor.run does instead of running it; for subclasses.
+    _run_instead = None
+
     def __init__(self):
         super().__init__()
         # What a parameter has beside what the program keeps, by name.

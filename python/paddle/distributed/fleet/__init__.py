@@ -34,7 +34,7 @@ for _name in """
     init is_first_worker worker_index worker_num rank nranks is_worker worker_endpoints
     server_num server_index server_endpoints is_server node_num local_rank rank_in_node
     local_device_ids world_device_ids barrier_worker init_worker init_server run_server
-    stop_worker distributed_model distributed_optimizer step clear_grad set_lr get_lr
+    stop_worker worker_stats distributed_model distributed_optimizer step clear_grad set_lr get_lr
     state_dict set_state_dict minimize amp_init distributed_scaler save_inference_model
     save_persistables load_model shrink save_cache_model save_dense_params
     get_hybrid_communicate_group
@@ -46,9 +46,11 @@ _later = explain(
     __name__,
     static_graphs="meta_optimizers",
     the_parameter_server="MultiSlotDataGenerator MultiSlotStringDataGenerator dataset "
-    "data_generator utils init_coordinator make_fl_strategy get_fl_client",
+    "data_generator init_coordinator make_fl_strategy get_fl_client",
     hybrid_parallel_training="meta_parallel CommunicateTopology HybridCommunicateGroup",
 )
 
 # With numpy, which takes long to load.
-__getattr__ = on_first_use(__name__, {"metrics": (".metrics",)}, _later)
+__getattr__ = on_first_use(
+    __name__, {"metrics": (".metrics",), "utils": (".utils",)}, _later
+)

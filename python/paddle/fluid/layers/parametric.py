@@ -5,7 +5,7 @@ from ... import _ops
 from ...framework.parameter import create_parameter as _create_parameter
 from ...static import nn as _nn
 from ...static.global_variable import create_global_var
-from ...static.layers import _table, begin
+from ...static.layers import _table, begin, mark_remote
 from ...static.nn import (
     batch_norm,
     bilinear_tensor_product,
@@ -84,7 +84,10 @@ def embedding(
             )
         old = len(input.shape) > 1 and input.shape[-1] == 1
         op = _ops.lookup_table if old else _ops.lookup_table_v2
-        return op(weight, input, padding, is_sparse)
+        found = op(weight, input, padding, is_sparse or is_distributed)
+    if is_distributed:
+        mark_remote()
+    return found
 
 
 def create_parameter(

@@ -4,10 +4,13 @@
 fleet.init(is_collective=True)
 optimizer = fleet.distributed_optimizer(optimizer)
 model = fleet.distributed_model(model)
+
+What it does in a job with servers is in served_training.py and served_files.py.
 """
 
 import copy
 import functools
+import os
 import warnings
 
 from .... import _core
@@ -16,6 +19,7 @@ from ....framework.place import cuda_places
 from . import program_training
 from .distributed_strategy import DistributedStrategy
 from .role_maker import PaddleCloudRoleMaker, RoleMakerBase, meet
+from .server_mode import mode_of, queue_settings, table_extras
 from .util_factory import UtilBase
 
 __all__ = ["Fleet"]
@@ -39,9 +43,7 @@ def _life_of_servers(method):
                 stacklevel=2,
             )
         else:
-            raise NotImplementedError(
-                f"fleet.{name}() in a job with servers comes with the parameter server"
-            )
+            return method(self, *args, **kwargs)
 
     return call
 
@@ -72,6 +74,8 @@ class Fleet:
         self.user_defined_optimizer = None
         # What minimize did to a program; None before.
         self._rewrites, self._passes = [], None
+        # In a job with servers: this process's part of it, and where a server begins.
+        self._training, self._load_folder = None, ""
 
     def init(self, role_maker=None, is_collective=False, strategy=None, log_level=None):
         """Finds out who this process is and, in a collective job of several workers,
@@ -100,6 +104,9 @@ class Fleet:
         self._user_defined_strategy = strategy
         self.user_defined_optimizer = None
         self._rewrites, self._passes = [], None
+        self._training, self._load_folder = None, ""
+        if self._has_servers():
+            role_maker._gloo.meet_by(self._served_training)
         self._util._set_role_maker(role_maker)
         self._util._set_strategy(strategy)
 
@@ -178,21 +185,82 @@ class Fleet:
         """Waits for all workers."""
         self._role()._barrier("worker")
 
-    @_life_of_servers
-    def init_worker(self, scopes=None):
-        """Prepares a worker for training with servers."""
+    # -- With servers.
+
+    def _has_servers(self):
+        return not (self._is_collective or self._role()._is_non_distributed())
+
+    def _served_training(self, mode=None, **queue):
+        """This process's part of a job with servers, made when it is first needed."""
+        if self._training is None:
+            from .served_training import ServedTraining  # with numpy
+
+            self._training = ServedTraining(self._role()._get_role(), mode, **queue)
+        return self._training
+
+    def _needs_servers(self, name):
+        """That part, or RuntimeError."""
+        if not self._has_servers():
+            raise RuntimeError(
+                f"fleet.{name}() is for jobs with servers, and this is none: "
+                "fleetrun --server_num=N --worker_num=N starts one"
+            )
+        return self._served_training()
 
     @_life_of_servers
-    def init_server(self, *args, **kwargs):
-        """Prepares a server, from a saved model if one is given."""
+    def init_worker(self, scopes=None):
+        """Waits until the servers are there, and have the tables of this worker's
+        programs. May be called before or after the startup program has run; without
+        it, the first run of a program connects."""
+        self._served_training().connect()
+
+    @_life_of_servers
+    def init_server(self, dirname=None, var_names=None, **kwargs):
+        """Says where the tables begin: with what a worker saved to `dirname`.
+
+        Args:
+            dirname: a folder of save_persistables; None: tables begin new.
+            var_names: the tables that are loaded; None: all.
+
+        Raises:
+            ValueError: there is no such folder.
+        """
+        dirname = kwargs.get("model_dir", dirname)
+        if var_names:
+            raise NotImplementedError(
+                "fleet.init_server: var_names: all tables of the folder are loaded"
+            )
+        if dirname is None:
+            self._load_folder = ""
+            return
+        folder = os.path.abspath(os.fsdecode(dirname))
+        if not os.path.isdir(folder):
+            raise ValueError(f"fleet.init_server: there is no folder '{folder}'")
+        self._load_folder = folder
 
     @_life_of_servers
     def run_server(self):
-        """Serves until the training has ended."""
+        """Serves until the last worker has stopped.
+
+        Raises:
+            ConnectionError: workers were lost; the message names them.
+        """
+        if not self.is_server():
+            raise RuntimeError(
+                f"fleet.run_server: this process is {self._role()._get_role()}"
+            )
+        _core.run_server(self._role()._get_role(), self._load_folder)
 
     @_life_of_servers
     def stop_worker(self):
-        """Ends this worker's part of the training."""
+        """What this worker computed reaches the servers, which end when the last
+        worker has stopped. The end of a script that ends well does it too."""
+        self._served_training().stop()
+
+    def worker_stats(self):
+        """What a worker of a job with servers counted: steps, staleness, max_staleness,
+        queued, waits, ...; {} without servers, or before they were needed."""
+        return {} if self._training is None else self._training.stats()
 
     # -- A model and its optimizer.
 
@@ -250,8 +318,9 @@ class Fleet:
             )
         if not (self._is_collective or role._is_non_distributed()):
             raise NotImplementedError(
-                f"fleet.{name} in a job with servers comes with the parameter server; "
-                "eager training needs fleet.init(is_collective=True)"
+                f"fleet.{name}: jobs with servers train programs "
+                "(paddle.enable_static()); eager training needs "
+                "fleet.init(is_collective=True)"
             )
         self._check_strategy_is_built(name)
 
@@ -325,23 +394,34 @@ class Fleet:
         from ....static import default_startup_program
 
         role, strategy = self._role(), self._user_defined_strategy
-        if not (self._is_collective or role._is_non_distributed()):
-            raise NotImplementedError(
-                "fleet.minimize() in a job with servers comes with the parameter server"
-            )
         self._check_strategy_is_built("minimize", eager=False)
         optimizer, self._rewrites = program_training.wished_optimizer(
             optimizer, strategy
         )
         self.user_defined_optimizer = optimizer
         made = optimizer.minimize(loss, startup_program, parameters, no_grad)
-        self._passes = program_training.apply_plan(
-            loss.block.program,
-            startup_program or default_startup_program(),
-            role._get_role(),
-            strategy,
-        )
+        main, startup = loss.block.program, startup_program or default_startup_program()
+        if self._has_servers():
+            self._passes = self._serve(optimizer, main, startup)
+        else:
+            self._passes = program_training.apply_plan(
+                main, startup, role._get_role(), strategy
+            )
         return made
+
+    def _serve(self, optimizer, main, startup):
+        """Moves the parameters of the programs to servers; returns the passes."""
+        strategy = self._user_defined_strategy
+        training = self._training
+        if training is None:
+            mode = mode_of(strategy, optimizer, main)
+            training = self._served_training(mode, **queue_settings(strategy))
+        return training.serve(
+            main,
+            startup,
+            extras=table_extras(strategy),
+            lr_steps=strategy.a_sync_configs["lr_decay_steps"],
+        )
 
     def _final_strategy(self):
         """The strategy that minimize settled on; {} before there was one."""
@@ -353,17 +433,13 @@ class Fleet:
 
     def _get_applied_graph_list(self):
         """The same for those on the program as a whole."""
-        return ["GraphExecutionOptimizer"] if self._passes else []
+        if not self._passes:
+            return []
+        if self._has_servers():
+            return ["ParameterServerOptimizer"]
+        return ["GraphExecutionOptimizer"]
 
-    # -- What later versions bring.
-
-    @_comes_with("mixed precision")
-    def amp_init(self, place, scope=None, test_program=None, use_fp16_test=False):
-        """Prepares mixed precision."""
-
-    @_comes_with("mixed precision")
-    def distributed_scaler(self, scaler):
-        """A loss scaler for several workers."""
+    # -- Files.
 
     def save_inference_model(
         self,
@@ -379,7 +455,18 @@ class Fleet:
         a folder with the program in `__model__` and a file for each parameter. In a job
         one worker is enough: `if fleet.is_first_worker():`."""
         from ....fluid import model_io
+        from . import served_files
 
+        if self._has_servers():
+            return served_files.save_inference_model(
+                self._served_training(),
+                executor,
+                dirname,
+                feeded_var_names,
+                target_vars,
+                _no_compiled("save_inference_model", main_program),
+                mode,
+            )
         return model_io.save_inference_model(
             dirname,
             feeded_var_names,
@@ -389,31 +476,88 @@ class Fleet:
             export_for_deployment=export_for_deployment,
         )
 
-    def save_persistables(self, executor, dirname, main_program=None, mode=0):
+    def save_persistables(
+        self, executor, dirname, main_program=None, mode=0, text=False
+    ):
         """Saves all variables of a program that live longer than a step, each to a file
-        of its name. In a job one worker is enough: `if fleet.is_first_worker():`."""
+        of its name. In a job one worker is enough: `if fleet.is_first_worker():`.
+
+        In a job with servers these write their tables, sorted and with the state of the
+        optimizer, and fleet.init_server(dirname) goes on from there.
+
+        Args:
+            mode: 0 or 1 saves all, 2 what changed since the last save.
+            text: sparse tables also as text.
+        """
         from ....fluid import model_io
-        from ....static import CompiledProgram
+        from . import served_files
 
-        if isinstance(main_program, CompiledProgram):
-            raise TypeError("save_persistables: main_program must be a Program")
-        model_io.save_persistables(executor, dirname, main_program)
+        main_program = _no_compiled("save_persistables", main_program)
+        if not self._has_servers():
+            model_io.save_persistables(executor, dirname, main_program)
+            return
+        served_files.save_persistables(
+            self._served_training(), executor, dirname, main_program, mode, text
+        )
 
-    @_comes_with("the parameter server")
-    def load_model(self, path, mode=0):
-        """Loads the servers' tables."""
+    save_persistable = save_persistables
 
-    @_comes_with("the parameter server")
-    def shrink(self, threshold=None):
-        """Drops rows that were not seen for long."""
-
-    @_comes_with("the parameter server")
-    def save_cache_model(self, dirname, **configs):
-        """Saves the rows that are used most."""
-
-    @_comes_with("the parameter server")
     def save_dense_params(self, executor, dirname, scope, program, var_names=None):
-        """Saves what is not in sparse tables."""
+        """Saves what is in no sparse table, as save_persistables does; of the names in
+        `var_names`, if given."""
+        from . import served_files
+
+        training = self._needs_servers("save_dense_params")
+        folder = served_files._folder("save_dense_params", dirname)
+        if scope is None:
+            from ....static import global_scope
+
+            scope = global_scope()
+        program = _no_compiled("save_dense_params", program)
+        served_files.save_dense(training, folder, scope, program, var_names)
+
+    def load_model(self, path, mode=0):
+        """Has the servers take over what save_persistables saved to `path`. One worker
+        is enough."""
+        from . import served_files
+
+        served_files.load_model(self._needs_servers("load_model"), path)
+
+    def save_cache_model(self, dirname, **configs):
+        """Saves the sparse tables, for caches that hold what is used most; `mode` as
+        save_persistables. Returns how many rows there are."""
+        from . import served_files
+
+        training = self._needs_servers("save_cache_model")
+        folder = served_files._folder("save_cache_model", dirname)
+        mode = int(configs.get("mode", 0))
+        served_files._check_mode("save_cache_model", mode)
+        training.worker.save(folder, mode == 2, False)
+        tables = training.sparse_tables()
+        if "table_id" in configs:
+            tables = [t for t in tables if t.id == configs["table_id"]]
+        return sum(training.worker.table_stats(t.parameter)["rows"] for t in tables)
+
+    def shrink(self, threshold=None):
+        """A day is over: drops rows that no worker asked for in `threshold` days, by
+        default 30. Called by one worker. Returns how many rows went."""
+        training = self._needs_servers("shrink")
+        days = 30 if threshold is None else threshold
+        if isinstance(days, bool) or not isinstance(days, int) or days < 0:
+            raise ValueError(
+                f"fleet.shrink: threshold must be a number of days: {days}"
+            )
+        return training.worker.shrink(None, days)
+
+    # -- What later versions bring.
+
+    @_comes_with("mixed precision")
+    def amp_init(self, place, scope=None, test_program=None, use_fp16_test=False):
+        """Prepares mixed precision."""
+
+    @_comes_with("mixed precision")
+    def distributed_scaler(self, scaler):
+        """A loss scaler for several workers."""
 
     @_comes_with("hybrid parallel training")
     def get_hybrid_communicate_group(self):
@@ -468,6 +612,15 @@ def _check_strategy(strategy):
             f"`strategy` should be a DistributedStrategy, but got {type(strategy)}"
         )
     return copy.deepcopy(strategy)
+
+
+def _no_compiled(function, program):
+    """`program`, which must be a Program or None."""
+    from ....static import CompiledProgram
+
+    if isinstance(program, CompiledProgram):
+        raise TypeError(f"{function}: main_program must be a Program")
+    return program
 
 
 def _list_or_text(endpoints, to_string):

@@ -38,8 +38,8 @@ def meet(role):
 class Gloo:
     """Collectives over the processes of a role, on numbers and arrays.
 
-    The name is Paddle's; they run over the communicator of paddle.distributed. Alone
-    they warn and return what they were given.
+    The name is Paddle's; they run over the communicator of paddle.distributed, and in a
+    job with servers through these. Alone they warn and return what they were given.
     """
 
     _err_init = "gloo is not initialized, will not communicator with other nodes"
@@ -55,6 +55,12 @@ class Gloo:
 
     def __init__(self, role=None):
         self._role = role
+        self._training_of = None
+
+    def meet_by(self, training_of):
+        """Workers of a job with servers speak through these; `training_of()` is this
+        process's part of it (ServedTraining)."""
+        self._training_of = training_of
 
     def check_environment(self):
         """Refuses the settings that Paddle refuses. Ours needs none of them."""
@@ -71,10 +77,14 @@ class Gloo:
 
     def barrier(self, comm_world="worker"):
         """Waits for the processes of `comm_world`: worker, server or all."""
-        if self._connect(comm_world):
-            from ... import barrier
+        if not self._connect(comm_world):
+            return
+        if self._through_servers():
+            self._training_of().worker.barrier("worker")
+            return
+        from ... import barrier
 
-            barrier()
+        barrier()
 
     def all_reduce(self, input, mode="sum", comm_world="worker"):
         """The sum, maximum or minimum over all processes, as an array of the same
@@ -89,6 +99,10 @@ class Gloo:
         from ... import ReduceOp, all_reduce
 
         array = np.asarray(input)
+        if self._through_servers():
+            combine = {"sum": np.sum, "max": np.max, "min": np.min}[mode]
+            arrays = np.stack(self._gather(array))
+            return combine(arrays, axis=0).astype(array.dtype).reshape(array.shape)
         tensor = to_tensor(array.reshape(-1))
         all_reduce(tensor, op=getattr(ReduceOp, mode.upper()))
         return tensor.numpy().reshape(array.shape)
@@ -97,6 +111,8 @@ class Gloo:
         """What every process gave, as a list by rank."""
         if not self._connect(comm_world):
             return input
+        if self._through_servers():
+            return self._gather(input)
         from ... import all_gather_object
 
         gathered = []
@@ -110,15 +126,29 @@ class Gloo:
         if self._role is None or self._role.non_distributed:
             warnings.warn(self._err_init, stacklevel=5)
             return False
-        if not self._role.is_collective:
-            raise NotImplementedError(
-                "collectives among the processes of a job with servers come with "
-                "the parameter server"
-            )
+        if self._through_servers():
+            if comm_world != "worker":
+                raise ValueError(
+                    f"comm_world={comm_world!r}: servers wait for nobody; workers meet "
+                    'with comm_world="worker"'
+                )
+            if self._training_of is None:
+                raise RuntimeError("call fleet.init() with this role maker first")
+            return True
         if comm_world == "server":
             raise ValueError("a collective job has no servers")
         meet(self._role)
         return True
+
+    def _through_servers(self):
+        return not self._role.is_collective
+
+    def _gather(self, value):
+        """What every worker gave, by index."""
+        import pickle
+
+        worker = self._training_of().worker
+        return [pickle.loads(part) for part in worker.all_gather(pickle.dumps(value))]
 
 
 class RoleMakerBase:

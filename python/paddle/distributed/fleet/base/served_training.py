@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker's part of a job with servers: its programs, its connection, its end.
+
+The first run of a program that needs servers connects; a process that ends with status 0
+flushes and says good-bye (python/src/served_worker.h). So init_worker and stop_worker
+are for scripts that want to say when.
+"""
+
+import weakref
+
+from .... import _core
+from ....static import executor as _executor
+from .server_mode import Mode, learning_rate_of
+
+__all__ = ["ServedTraining"]
+
+_WORKER = 1  # cluster::RoleKind
+
+
+class ServedTraining:
+    """What one process has of a job with servers. On a server only `serve` is called,
+    and nothing connects."""
+
+    def __init__(self, role, mode=None, **queue):
+        self.role = role
+        self.mode = mode or Mode("async")
+        self._queue = queue
+        self.ends_with_executor = False
+        self._worker = None
+        self._tables = []
+        # Rewritten programs and, by them, what they were before.
+        self._origins = weakref.WeakKeyDictionary()
+        self._startups = weakref.WeakKeyDictionary()
+        # By a program that asks servers for nothing else than rows: (its version, the
+        # program that is run in its place).
+        self._test_programs = weakref.WeakKeyDictionary()
+
+    # ---- programs
+
+    def serve(self, main, startup, extras=None, drop_nonfinite=False, lr_steps=10):
+        """Rewrites the programs in place: parameters are on servers from now on.
+        Returns the names of the passes."""
+        origin = main.clone()
+        schedules = {}
+        if self.mode.name != "geo":  # there, the rate is the worker's own
+            schedules = {
+                name: learning_rate_of(scheduler, lr_steps)
+                for scheduler, name in main._schedulers
+            }
+        plan = _core.serve_parameters(
+            main,
+            startup,
+            self.role,
+            self.mode.name,
+            main.random_seed or startup.random_seed or 0,
+            self._tables,
+            schedules,
+            _extras_of(origin, extras),
+            drop_nonfinite,
+        )
+        if self.mode.name != "geo":
+            main._schedulers = []
+        self._origins[main] = origin
+        self._startups[startup] = True
+        self._tables = [*self._tables, *plan.tables]
+        if self._worker is not None:
+            self._worker.serve(plan.tables)
+        elif self.role.kind == _WORKER:
+            self._make_worker()
+        _executor.set_stand_in(self)
+        return plan.passes
+
+    @property
+    def tables(self):
+        return list(self._tables)
+
+    def sparse_tables(self):
+        return [table for table in self._tables if table.sparse]
+
+    def dense_tables(self):
+        return [table for table in self._tables if not table.sparse]
+
+    def origin_of(self, program):
+        """`program` as the user wrote it."""
+        return self._origins.get(program, program)
+
+    def program_to_run(self, program):
+        """What an executor runs for `program`: itself, or a copy that asks servers for
+        the rows of tables that this worker does not have."""
+        if program in self._origins or program in self._startups:
+            return program
+        known = self._test_programs.get(program)
+        if known is not None and known[0] == program._version:
+            return known[1] or program
+        copy = program.clone()
+        changed = _core.serve_lookups(copy, self.sparse_tables(), True)
+        self._test_programs[program] = (program._version, copy if changed else None)
+        return copy if changed else program
+
+    # ---- life
+
+    @property
+    def worker(self):
+        """The worker's end of the connection, which is made when it is first needed."""
+        if self._worker is None:
+            if self.role.kind != _WORKER:
+                raise RuntimeError(f"this process is {self.role}, and no worker")
+            self._make_worker()
+        return self._worker
+
+    def _make_worker(self):
+        options = dict(self._queue)
+        if self.mode.name == "geo":
+            options["geo_steps"] = self.mode.geo_steps
+        self._worker = _core.ServedWorker.make(self.role, self.mode.name, **options)
+        self._worker.serve(self._tables)
+
+    def connect(self):
+        """Waits for the servers; they have the tables then."""
+        self.worker.connect()
+
+    def stop(self):
+        """Everything that this worker computed is on the servers; it is done."""
+        self.worker.stop()
+
+    def executor_closed(self):
+        """An executor will not be used any more."""
+        if self.ends_with_executor and self._worker is not None:
+            if self._worker.connected:
+                self._worker.stop()
+
+    def stats(self):
+        """What the worker counted; {} before it has connected."""
+        if self._worker is None or not self._worker.connected:
+            return {}
+        return self._worker.stats()
+
+
+def _extras_of(program, extras):
+    """By parameter: rows of tables that grow know when they were last asked for, so
+    that fleet.shrink can drop them."""
+    found = dict(extras or {})
+    for operation in program.global_block().ops:
+        if not operation.type.startswith("lookup_table"):
+            continue
+        if not (
+            operation.has_attr("is_distributed") and operation.attr("is_distributed")
+        ):
+            continue
+        name = operation.input("W")[0]
+        if name not in found:
+            extra = _core.SparseExtras()
+            extra.count_unseen_days = True
+            found[name] = extra
+    return found

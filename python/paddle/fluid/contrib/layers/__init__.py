@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+from ....static.nn import sparse_embedding
+
+__all__ = ["sparse_embedding"]

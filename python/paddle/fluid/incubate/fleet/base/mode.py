@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kinds of jobs."""
+
+__all__ = ["Mode"]
+
+
+class Mode:
+    TRANSPILER = 1
+    PSLIB = 2
+    COLLECTIVE = 3

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When gradients and parameters travel."""
+
+from ....transpiler.distribute_transpiler import DistributedMode
+
+__all__ = ["DistributedMode", "PSMode"]
+
+
+class PSMode:
+    """Who writes the programs of a job with servers."""
+
+    TRANSPILER = 1
+    PSLIB = 2
