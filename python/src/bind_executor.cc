@@ -17,6 +17,7 @@
 
 #include "array.h"
 #include "collectives.h"
+#include "extensions.h"
 #include "program.h"
 #include "py_func.h"
 #include "status.h"
@@ -105,8 +106,7 @@ class PyExecutor {
       : executor_(Library(), ops::Context{at::Device(device),
                                           DefaultContext().default_dtype}),
         device_(device) {
-    AddPythonOps(executor_, device_);
-    AddCollectives(executor_);
+    AddExtensions(executor_, device_);
   }
   PyExecutor(const PyExecutor&) = delete;
   PyExecutor& operator=(const PyExecutor&) = delete;
@@ -193,6 +193,11 @@ class PyExecutor {
 using ScopeRef = std::shared_ptr<exec::Scope>;
 
 }  // namespace
+
+void AddExtensions(exec::Executor& executor, at::Device device) {
+  AddPythonOps(executor, device);
+  AddCollectives(executor);
+}
 
 void BindExecutor(nb::module_& m) {
   nb::class_<exec::Scope>(m, "Scope", nb::dynamic_attr(),
