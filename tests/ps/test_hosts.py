@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs with servers over several hosts, which are network namespaces."""
+
+import pytest
+import reference
+from hosts import FLEETRUN, Hosts
+from jobs import SERVER, TRAINER, assert_same, flags_of, read_result
+
+SECRET = {"FLEET_SECRET": "in every host's environment"}
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    made = []
+
+    def make(count):
+        made.append(Hosts(tmp_path, count))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def launch(made, host, *flags, **train):
+    program = [f"--server_program={SERVER}", TRAINER]
+    train = flags_of({"out": "result", "steps": 10, **train})
+    return made.start(host, FLEETRUN, *flags, *program, *train, **SECRET)
+
+
+def finish(processes):
+    outputs = [p.communicate(timeout=120)[0] for p in processes]
+    assert [p.returncode for p in processes] == [0] * len(processes), outputs
+    return outputs
+
+
+def log(made, host, name):
+    return (made.folder / made.names[host] / "log" / name).read_text()
+
+
+def result(made, host):
+    return read_result(made.folder / made.names[host] / "result")
+
+
+def test_a_worker_and_a_server_on_each_host(hosts):
+    made = hosts(2)
+    a, b = made.address(0), made.address(1)
+    flags = [f"--servers={a}:6170,{b}:6170", f"--workers={a}:6172,{b}:6172"]
+    finish([launch(made, i, *flags) for i in (0, 1)])
+    assert_same(result(made, 0), reference.train(10))
+    for host in (0, 1):
+        text = log(made, host, "serverlog.0")
+        assert f"worker {host} is here, by shared memory" in text
+        assert f"worker {1 - host} is here, by tcp" in text
+
+
+def test_servers_and_workers_have_hosts_of_their_own(hosts):
+    made = hosts(3)
+    a, b, c = (made.address(i) for i in range(3))
+    flags = [f"--servers={a}:6170,{a}:6171", f"--workers={b}:6172,{c}:6172"]
+    finish([launch(made, i, *flags) for i in range(3)])
+    assert_same(result(made, 1), reference.train(10))
+    for server in (0, 1):
+        text = log(made, 0, f"serverlog.{server}")
+        assert "by shared memory" not in text
+        for worker in (0, 1):
+            assert f"worker {worker} is here, by tcp" in text
+
+
+def test_they_find_each_other_at_a_master(hosts):
+    """The host of servers has the address that all are told."""
+    made = hosts(2)
+    meet = [f"--master={made.address(0)}:7100", "--nnodes=2"]
+    finish(
+        [
+            launch(made, 0, *meet, "--server_num=2", "--worker_num=0"),
+            launch(made, 1, *meet, "--server_num=0", "--worker_num=2"),
+        ]
+    )
+    assert_same(result(made, 1), reference.train(10))
+    assert "worker 1 is here, by tcp" in log(made, 0, "serverlog.1")
+
+
+def test_a_job_without_servers_is_refused(hosts):
+    made = hosts(2)
+    meet = [f"--master={made.address(0)}:7100", "--nnodes=2"]
+    flags = ["--server_num=0", "--worker_num=1"]
+    started = [launch(made, i, *meet, *flags) for i in (0, 1)]
+    for process in started:
+        output = process.communicate(timeout=120)[0]
+        assert process.returncode == 2
+        assert "no host of the job has a server" in output
