@@ -7,7 +7,7 @@
 //   dataset->SetFiles(files);
 //   RETURN_IF_ERROR(dataset->Load(interrupt));
 //   dataset->LocalShuffle(seed);
-//   auto pass = dataset->BeginPass();
+//   auto pass = dataset->BeginPass({.batch_size = 1000});
 //   while (*pass->Next(batch, deadline)) ...
 
 #ifndef FLEET_DATA_DATASET_H_
@@ -33,10 +33,7 @@ namespace fleet::data {
 
 struct DatasetOptions {
   std::vector<Slot> slots = {};  // in the order of the lines
-  size_t batch_size = 1;
-  // What is left at the end of a pass and does not fill a batch is left out.
-  bool drop_last = false;
-  int num_threads = 1;  // that read; one file is read by one
+  int num_threads = 1;           // that read; one file is read by one
   // "cat": files are read as they are, without a process.
   std::string pipe_command = "cat";
   // See MultiSlotParser.
@@ -45,6 +42,12 @@ struct DatasetOptions {
   size_t max_line_bytes = size_t{64} << 20;
   // Queue: blocks of a megabyte that wait to be used; then readers wait.
   size_t max_waiting_blocks = 16;
+};
+
+struct PassOptions {
+  size_t batch_size = 1;  // at least 1
+  // What is left at the end and does not fill a batch is left out.
+  bool drop_last = false;
 };
 
 // Options that were found good, and what they come to.
@@ -70,8 +73,6 @@ class InMemoryDataset final {
   static Result<std::unique_ptr<InMemoryDataset>> Make(DatasetOptions options);
 
   void SetFiles(std::vector<std::string> files);
-  // From the next pass on.
-  void set_batch_size(size_t batch_size);
 
   // Reads all files in place of what is in memory; samples are in the order of
   // the files, whatever the number of threads. Failures are ReadFile's; memory
@@ -100,7 +101,7 @@ class InMemoryDataset final {
   // Of the last load.
   ReadStats stats() const;
 
-  std::unique_ptr<BatchSource> BeginPass() const;
+  std::unique_ptr<BatchSource> BeginPass(const PassOptions& options) const;
   const DatasetOptions& options() const { return plan_.options; }
 
  private:
@@ -115,7 +116,6 @@ class InMemoryDataset final {
 
   const DatasetPlan plan_;
   mutable base::Mutex mutex_;
-  size_t batch_size_ GUARDED_BY(mutex_);
   std::vector<std::string> files_ GUARDED_BY(mutex_);
   std::shared_ptr<Samples> samples_ GUARDED_BY(mutex_);
   std::shared_ptr<Loading> loading_ GUARDED_BY(mutex_);
@@ -129,9 +129,8 @@ class QueueDataset final {
   static Result<std::unique_ptr<QueueDataset>> Make(DatasetOptions options);
 
   void SetFiles(std::vector<std::string> files);
-  void set_batch_size(size_t batch_size);
   // Begins to read. The pass does not need the dataset.
-  std::unique_ptr<BatchSource> BeginPass() const;
+  std::unique_ptr<BatchSource> BeginPass(const PassOptions& options) const;
   const DatasetOptions& options() const { return plan_.options; }
 
  private:
@@ -139,7 +138,6 @@ class QueueDataset final {
 
   const DatasetPlan plan_;
   mutable base::Mutex mutex_;
-  size_t batch_size_ GUARDED_BY(mutex_);
   std::vector<std::string> files_ GUARDED_BY(mutex_);
 };
 

@@ -8,9 +8,6 @@ namespace fleet::data {
 
 Result<DatasetPlan> PlanDataset(DatasetOptions options) {
   RETURN_IF_ERROR(CheckSlots(options.slots));
-  if (options.batch_size < 1) {
-    return InvalidArgument("dataset: batch_size must be at least 1");
-  }
   if (options.num_threads < 1) {
     return InvalidArgument(
         "dataset: the number of threads must be at least 1, "

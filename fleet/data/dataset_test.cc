@@ -43,10 +43,9 @@ class DatasetTest : public ::testing::Test {
       }
     }
   }
-  static DatasetOptions Options(size_t batch_size, int num_threads = 1) {
+  static DatasetOptions Options(int num_threads = 1) {
     return {.slots = {{.name = "id", .ragged = true},
                       {.name = "x", .type = SlotType::kFloat32, .dims = {2}}},
-            .batch_size = batch_size,
             .num_threads = num_threads};
   }
   std::unique_ptr<InMemoryDataset> Loaded(DatasetOptions options) {
@@ -92,9 +91,10 @@ class DatasetTest : public ::testing::Test {
 TEST_F(DatasetTest, MemoryIsInTheOrderOfTheFilesWithAnyNumberOfThreads) {
   WriteFiles(5, 1000);
   for (int threads : {1, 3, 9}) {
-    auto dataset = Loaded(Options(64, threads));
+    auto dataset = Loaded(Options(threads));
     EXPECT_EQ(dataset->num_samples(), 5000u);
-    EXPECT_EQ(Ids(*dataset->BeginPass()), UpTo(5000)) << threads;
+    EXPECT_EQ(Ids(*dataset->BeginPass({.batch_size = 64})), UpTo(5000))
+        << threads;
     EXPECT_EQ(sizes_.size(), 79u);
     EXPECT_EQ(sizes_.back(), 8u);
   }
@@ -102,20 +102,22 @@ TEST_F(DatasetTest, MemoryIsInTheOrderOfTheFilesWithAnyNumberOfThreads) {
 
 TEST_F(DatasetTest, TheLastBatchIsLeftOutWhenAsked) {
   WriteFiles(1, 10);
-  DatasetOptions options = Options(4);
-  options.drop_last = true;
-  EXPECT_EQ(Ids(*Loaded(options)->BeginPass()), UpTo(8));
+  DatasetOptions options = Options();
+  EXPECT_EQ(
+      Ids(*Loaded(options)->BeginPass({.batch_size = 4, .drop_last = true})),
+      UpTo(8));
   auto queue = *QueueDataset::Make(options);
   queue->SetFiles(files_);
-  EXPECT_EQ(Ids(*queue->BeginPass()), UpTo(8));
+  EXPECT_EQ(Ids(*queue->BeginPass({.batch_size = 4, .drop_last = true})),
+            UpTo(8));
 }
 
 TEST_F(DatasetTest, AShuffleDependsOnItsSeedOnly) {
   WriteFiles(2, 500);
   auto shuffled = [&](uint64_t seed, int threads) {
-    auto dataset = Loaded(Options(32, threads));
+    auto dataset = Loaded(Options(threads));
     dataset->LocalShuffle(seed);
-    return Ids(*dataset->BeginPass());
+    return Ids(*dataset->BeginPass({.batch_size = 32}));
   };
   const Ints ids = shuffled(7, 1);
   EXPECT_EQ(shuffled(7, 2), ids);
@@ -126,8 +128,8 @@ TEST_F(DatasetTest, AShuffleDependsOnItsSeedOnly) {
 
 TEST_F(DatasetTest, APassKeepsWhatItBeganWith) {
   WriteFiles(1, 100);
-  auto dataset = Loaded(Options(10));
-  auto pass = dataset->BeginPass();
+  auto dataset = Loaded(Options());
+  auto pass = dataset->BeginPass({.batch_size = 10});
   Batch batch;
   ASSERT_TRUE(*pass->Next(batch, Soon()));
   dataset->LocalShuffle(1);
@@ -145,7 +147,7 @@ TEST_F(DatasetTest, APassKeepsWhatItBeganWith) {
 
 TEST_F(DatasetTest, PreloadRunsInTheBackground) {
   WriteFiles(3, 100);
-  auto dataset = *InMemoryDataset::Make(Options(10));
+  auto dataset = *InMemoryDataset::Make(Options());
   EXPECT_THAT(dataset->WaitPreloaded({}),
               StatusIs(StatusCode::kFailedPrecondition, HasSubstr("preload")));
   EXPECT_THAT(dataset->Preload(),
@@ -154,14 +156,14 @@ TEST_F(DatasetTest, PreloadRunsInTheBackground) {
   ASSERT_OK(dataset->Preload(2));
   EXPECT_THAT(dataset->Preload(), HasCode(StatusCode::kFailedPrecondition));
   ASSERT_OK(dataset->WaitPreloaded({}));
-  EXPECT_EQ(Ids(*dataset->BeginPass()), UpTo(300));
+  EXPECT_EQ(Ids(*dataset->BeginPass({.batch_size = 10})), UpTo(300));
   EXPECT_EQ(dataset->stats().num_lines, 300u);
   EXPECT_GT(dataset->byte_size(), 300u * 8);
 }
 
 TEST_F(DatasetTest, ALoadThatFailsLeavesWhatWasThere) {
   WriteFiles(1, 10);
-  auto dataset = Loaded(Options(10));
+  auto dataset = Loaded(Options());
   dataset->SetFiles({files_[0], "/no/such/file"});
   EXPECT_THAT(dataset->Load({}), HasCode(StatusCode::kNotFound));
   EXPECT_EQ(dataset->num_samples(), 10u);
@@ -169,7 +171,7 @@ TEST_F(DatasetTest, ALoadThatFailsLeavesWhatWasThere) {
 
 TEST_F(DatasetTest, ALoadCanBeInterrupted) {
   WriteFiles(1, 10);
-  DatasetOptions options = Options(10);
+  DatasetOptions options = Options();
   options.pipe_command = "sleep 60";
   auto dataset = *InMemoryDataset::Make(options);
   dataset->SetFiles(files_);
@@ -181,12 +183,12 @@ TEST_F(DatasetTest, ALoadCanBeInterrupted) {
 
 TEST_F(DatasetTest, SlotsAreShuffledEachForItself) {
   WriteFiles(1, 200);
-  auto dataset = Loaded(Options(200));
+  auto dataset = Loaded(Options());
   EXPECT_THAT(dataset->ShuffleSlots({"nothing"}, 1),
               HasCode(StatusCode::kInvalidArgument));
   ASSERT_OK(dataset->ShuffleSlots({"x"}, 1));
   Batch batch;
-  auto pass = dataset->BeginPass();
+  auto pass = dataset->BeginPass({.batch_size = 200});
   ASSERT_TRUE(*pass->Next(batch, Soon()));
   EXPECT_EQ(batch.columns()[0].ints, UpTo(200));
   Ints firsts;
@@ -201,18 +203,18 @@ TEST_F(DatasetTest, SlotsAreShuffledEachForItself) {
 
 TEST_F(DatasetTest, AQueueReadsInOrderWithOneThread) {
   WriteFiles(4, 3000);
-  auto dataset = *QueueDataset::Make(Options(50));
+  auto dataset = *QueueDataset::Make(Options());
   dataset->SetFiles(files_);
   for (int epoch = 0; epoch < 2; ++epoch) {
-    EXPECT_EQ(Ids(*dataset->BeginPass()), UpTo(12000));
+    EXPECT_EQ(Ids(*dataset->BeginPass({.batch_size = 50})), UpTo(12000));
   }
 }
 
 TEST_F(DatasetTest, AQueueGivesEverySampleToOneOfItsUsers) {
   WriteFiles(4, 3000);
-  auto dataset = *QueueDataset::Make(Options(7, 3));
+  auto dataset = *QueueDataset::Make(Options(3));
   dataset->SetFiles(files_);
-  auto pass = dataset->BeginPass();
+  auto pass = dataset->BeginPass({.batch_size = 7});
   std::vector<Ints> got(3);
   std::vector<std::thread> users;
   for (Ints& mine : got) {
@@ -232,12 +234,12 @@ TEST_F(DatasetTest, AQueueGivesEverySampleToOneOfItsUsers) {
 
 TEST_F(DatasetTest, AQueueIsBounded) {
   WriteFiles(1, 10);
-  DatasetOptions options = Options(1000);
+  DatasetOptions options = Options();
   options.pipe_command = "yes '1 5 2 1 2'";
   options.max_waiting_blocks = 2;
   auto dataset = *QueueDataset::Make(options);
   dataset->SetFiles(files_);
-  auto pass = dataset->BeginPass();
+  auto pass = dataset->BeginPass({.batch_size = 1000});
   Batch batch;
   // The command never ends: only what is asked for is read, and the end of the
   // pass ends the command.
@@ -246,9 +248,9 @@ TEST_F(DatasetTest, AQueueIsBounded) {
 
 TEST_F(DatasetTest, AQueueReportsWhatWentWrong) {
   WriteFiles(1, 10);
-  auto dataset = *QueueDataset::Make(Options(100));
+  auto dataset = *QueueDataset::Make(Options());
   dataset->SetFiles({files_[0], "/no/such/file"});
-  auto pass = dataset->BeginPass();
+  auto pass = dataset->BeginPass({.batch_size = 100});
   Batch batch;
   EXPECT_THAT(pass->Next(batch, Soon()).status(),
               StatusIs(StatusCode::kNotFound, HasSubstr("/no/such/file")));
@@ -256,11 +258,11 @@ TEST_F(DatasetTest, AQueueReportsWhatWentWrong) {
 
 TEST_F(DatasetTest, WaitingForAQueueEndsAtItsDeadlineAndLosesNothing) {
   WriteFiles(1, 10);
-  DatasetOptions options = Options(10);
+  DatasetOptions options = Options();
   options.pipe_command = "sh -c 'head -n 3; sleep 1; cat'";
   auto dataset = *QueueDataset::Make(options);
   dataset->SetFiles(files_);
-  auto pass = dataset->BeginPass();
+  auto pass = dataset->BeginPass({.batch_size = 10});
   Batch batch;
   const auto moment = std::chrono::milliseconds(20);
   Result<bool> more = pass->Next(batch, Deadline::After(moment));
@@ -274,11 +276,11 @@ TEST_F(DatasetTest, WaitingForAQueueEndsAtItsDeadlineAndLosesNothing) {
 
 TEST_F(DatasetTest, AbortEndsAPass) {
   WriteFiles(1, 10);
-  DatasetOptions options = Options(10);
+  DatasetOptions options = Options();
   options.pipe_command = "sleep 60";
   auto dataset = *QueueDataset::Make(options);
   dataset->SetFiles(files_);
-  auto pass = dataset->BeginPass();
+  auto pass = dataset->BeginPass({.batch_size = 10});
   std::thread other([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     pass->Abort(Unavailable("enough"));
@@ -292,8 +294,6 @@ TEST_F(DatasetTest, AbortEndsAPass) {
 TEST(PlanDataset, RefusesWhatMakesNoSense) {
   const std::vector<Slot> slots = {{.name = "a"}};
   EXPECT_THAT(PlanDataset({}).status().message(), HasSubstr("no slots"));
-  EXPECT_THAT(PlanDataset({.slots = slots, .batch_size = 0}).status().message(),
-              HasSubstr("batch_size"));
   EXPECT_THAT(
       PlanDataset({.slots = slots, .num_threads = 0}).status().message(),
       HasSubstr("threads"));

@@ -113,8 +113,7 @@ std::unique_ptr<InMemoryDataset> Numbers(int64_t begin, int64_t end,
   file.close();
   auto dataset = *InMemoryDataset::Make(
       {.slots = {{.name = "copies", .ragged = true},
-                 {.name = "x", .type = SlotType::kFloat32, .dims = {1}}},
-       .batch_size = 100});
+                 {.name = "x", .type = SlotType::kFloat32, .dims = {1}}}});
   dataset->SetFiles({path});
   EXPECT_OK(dataset->Load({}));
   std::remove(path.c_str());
@@ -124,7 +123,7 @@ std::unique_ptr<InMemoryDataset> Numbers(int64_t begin, int64_t end,
 Ints Content(const InMemoryDataset& dataset) {
   Ints all;
   Batch batch;
-  auto pass = dataset.BeginPass();
+  auto pass = dataset.BeginPass({.batch_size = 100});
   while (*pass->Next(batch, Soon())) {
     const Column& copies = batch.columns()[0];
     for (size_t i = 0; i < batch.num_samples(); ++i) {

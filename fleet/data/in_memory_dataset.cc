@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "fleet/base/check.h"
 #include "fleet/data/dataset.h"
 #include "fleet/data/global_shuffle.h"
 #include "fleet/data/shuffle.h"
@@ -17,14 +18,15 @@ namespace {
 class MemoryPass final : public BatchSource {
  public:
   MemoryPass(std::shared_ptr<const Samples> samples,
-             std::shared_ptr<const MultiSlotParser> parser, size_t batch_size,
-             bool drop_last)
+             std::shared_ptr<const MultiSlotParser> parser,
+             const PassOptions& options)
       : samples_(std::move(samples)),
         parser_(std::move(parser)),
-        batch_size_(batch_size) {
+        batch_size_(options.batch_size) {
+    FLEET_CHECK(batch_size_ > 0);
     const size_t count = samples_->order.size();
-    num_batches_ =
-        drop_last ? count / batch_size : (count + batch_size - 1) / batch_size;
+    num_batches_ = count / batch_size_;
+    if (!options.drop_last && count % batch_size_ != 0) ++num_batches_;
   }
 
   Result<bool> Next(Batch& batch, Deadline) override {
@@ -79,9 +81,7 @@ struct InMemoryDataset::Loading {
 };
 
 InMemoryDataset::InMemoryDataset(DatasetPlan plan)
-    : plan_(std::move(plan)),
-      batch_size_(plan_.options.batch_size),
-      samples_(std::make_shared<Samples>()) {}
+    : plan_(std::move(plan)), samples_(std::make_shared<Samples>()) {}
 
 Result<std::unique_ptr<InMemoryDataset>> InMemoryDataset::Make(
     DatasetOptions options) {
@@ -92,11 +92,6 @@ Result<std::unique_ptr<InMemoryDataset>> InMemoryDataset::Make(
 void InMemoryDataset::SetFiles(std::vector<std::string> files) {
   base::MutexLock lock(mutex_);
   files_ = std::move(files);
-}
-
-void InMemoryDataset::set_batch_size(size_t batch_size) {
-  base::MutexLock lock(mutex_);
-  batch_size_ = batch_size;
 }
 
 std::shared_ptr<InMemoryDataset::Loading> InMemoryDataset::StartLoading(
@@ -291,10 +286,10 @@ ReadStats InMemoryDataset::stats() const {
   return stats_;
 }
 
-std::unique_ptr<BatchSource> InMemoryDataset::BeginPass() const {
+std::unique_ptr<BatchSource> InMemoryDataset::BeginPass(
+    const PassOptions& options) const {
   base::MutexLock lock(mutex_);
-  return std::make_unique<MemoryPass>(samples_, plan_.parser, batch_size_,
-                                      plan_.options.drop_last);
+  return std::make_unique<MemoryPass>(samples_, plan_.parser, options);
 }
 
 }  // namespace fleet::data

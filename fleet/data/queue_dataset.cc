@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 
+#include "fleet/base/check.h"
 #include "fleet/base/queue.h"
 #include "fleet/data/dataset.h"
 
@@ -10,11 +11,11 @@ namespace {
 class QueuePass final : public BatchSource {
  public:
   QueuePass(const DatasetPlan& plan, std::vector<std::string> files,
-            size_t batch_size)
+            const PassOptions& options)
       : files_(std::move(files)),
         parser_(plan.parser),
-        batch_size_(batch_size),
-        drop_last_(plan.options.drop_last),
+        batch_size_(options.batch_size),
+        drop_last_(options.drop_last),
         queue_(plan.options.max_waiting_blocks),
         readers_({.files = files_,
                   .parser = plan.parser,
@@ -118,8 +119,7 @@ class QueuePass final : public BatchSource {
 
 }  // namespace
 
-QueueDataset::QueueDataset(DatasetPlan plan)
-    : plan_(std::move(plan)), batch_size_(plan_.options.batch_size) {}
+QueueDataset::QueueDataset(DatasetPlan plan) : plan_(std::move(plan)) {}
 
 Result<std::unique_ptr<QueueDataset>> QueueDataset::Make(
     DatasetOptions options) {
@@ -132,14 +132,11 @@ void QueueDataset::SetFiles(std::vector<std::string> files) {
   files_ = std::move(files);
 }
 
-void QueueDataset::set_batch_size(size_t batch_size) {
+std::unique_ptr<BatchSource> QueueDataset::BeginPass(
+    const PassOptions& options) const {
+  FLEET_CHECK(options.batch_size > 0);
   base::MutexLock lock(mutex_);
-  batch_size_ = batch_size;
-}
-
-std::unique_ptr<BatchSource> QueueDataset::BeginPass() const {
-  base::MutexLock lock(mutex_);
-  return std::make_unique<QueuePass>(plan_, files_, batch_size_);
+  return std::make_unique<QueuePass>(plan_, files_, options);
 }
 
 }  // namespace fleet::data
