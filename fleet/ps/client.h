@@ -34,15 +34,16 @@
 #include "fleet/base/status.h"
 #include "fleet/channel/channel.h"
 #include "fleet/channel/meet.h"
+#include "fleet/ps/connect.h"
 #include "fleet/ps/key_split.h"
+#include "fleet/ps/key_stream.h"
+#include "fleet/ps/lanes.h"
 #include "fleet/ps/table_spec.h"
 #include "fleet/ps/wire.h"
 #include "fleet/table/saved_table.h"
 #include "fleet/table/sparse_table.h"
 
 namespace fleet::ps {
-
-using base::Deadline;
 
 struct PsClientOptions {
   int32_t worker = 0;
@@ -57,9 +58,15 @@ struct PsClientOptions {
   base::InterruptCheck interrupt;
 };
 
-// How to get a connection to server `server`; called again when one is lost.
-using OpenConnection = std::function<Result<std::unique_ptr<channel::Channel>>(
-    uint32_t server, Deadline deadline)>;
+// Values of a dense table: a gradient on its way there, and where values go.
+struct DenseGradient {
+  TableId table{};
+  std::span<const float> values;
+};
+struct DenseValues {
+  TableId table{};
+  std::span<float> values;
+};
 
 // Thread-safe: each call has connections of its own while it runs, and as many
 // are made as calls run at a time.
@@ -88,15 +95,26 @@ class PsClient final {
   };
   Status Pull(TableId table, std::span<const Key> keys, std::span<float> rows,
               const PullOptions& options, Deadline deadline);
+  // After the push so many steps of the table are over, on every server; see
+  // EndStep, which needs a round trip of its own.
   Status Push(TableId table, std::span<const Key> keys,
-              std::span<const float> gradients, Deadline deadline);
+              std::span<const float> gradients, Deadline deadline,
+              uint32_t end_steps = 0);
   // With the shows and clicks of each place.
   Status PushShown(TableId table, std::span<const Key> keys,
                    std::span<const float> gradients,
                    std::span<const float> shows, std::span<const float> clicks,
-                   Deadline deadline);
+                   Deadline deadline, uint32_t end_steps = 0);
   Status Accumulate(TableId table, std::span<const Key> keys,
                     std::span<const float> gradients, Deadline deadline);
+  // The same for keys and rows that lie in several places, as the slots of one
+  // look-up do: one request for all of them.
+  Status PullParts(TableId table, std::span<const RowsOfKeys> parts,
+                   const PullOptions& options, Deadline deadline);
+  Status PushParts(TableId table, std::span<const ValuesOfKeys> parts,
+                   Deadline deadline, uint32_t end_steps = 0);
+  Status AccumulateParts(TableId table, std::span<const ValuesOfKeys> parts,
+                         Deadline deadline);
   Status Add(TableId table, std::span<const Key> keys,
              std::span<const float> deltas, Deadline deadline);
   Status Assign(TableId table, std::span<const Key> keys,
@@ -107,7 +125,7 @@ class PsClient final {
   // Dense tables: the whole parameter.
   Status PullDense(TableId table, std::span<float> values, Deadline deadline);
   Status PushDense(TableId table, std::span<const float> gradient,
-                   Deadline deadline);
+                   Deadline deadline, uint32_t end_steps = 0);
   Status AccumulateDense(TableId table, std::span<const float> gradient,
                          Deadline deadline);
   Status AddDense(TableId table, std::span<const float> delta,
@@ -117,6 +135,18 @@ class PsClient final {
   // The same, but a server that has values, assigned or loaded, keeps them.
   Status InitializeDense(TableId table, std::span<const float> values,
                          Deadline deadline);
+
+  // Several dense tables in one round trip; small ones share messages.
+  Status PullDenseMany(std::span<const DenseValues> values, Deadline deadline);
+  Status PushDenseMany(std::span<const DenseGradient> gradients,
+                       Deadline deadline, uint32_t end_steps = 0);
+  Status AccumulateDenseMany(std::span<const DenseGradient> gradients,
+                             Deadline deadline);
+  Status AddDenseMany(std::span<const DenseGradient> deltas, Deadline deadline);
+  // PushDenseMany, then PullDenseMany, in one round trip.
+  Status ExchangeDense(std::span<const DenseGradient> gradients,
+                       std::span<const DenseValues> values, Deadline deadline,
+                       uint32_t end_steps = 0);
 
   // Makes tables on all servers. Any worker may say it, also several with the
   // same specs; FailedPrecondition when a server has other ones. A server that
@@ -128,9 +158,17 @@ class PsClient final {
   // Synchronous training, called by all workers: when the last is there, every
   // server applies the mean of what was accumulated, and all return.
   Status FinishStep(Deadline deadline);
+  // AccumulateDenseMany, FinishStep and PullDenseMany in one round trip.
+  Status FinishStep(std::span<const DenseGradient> gradients,
+                    std::span<const DenseValues> values, Deadline deadline);
   // All workers wait for each other, at server 0. DeadlineExceeded and
   // Unavailable name who is missing.
   Status Barrier(const std::string& name, Deadline deadline);
+  // The same, and each gives bytes, of which all get all, by worker. Of any
+  // size: they go in parts.
+  Result<std::vector<std::string>> AllGather(const std::string& name,
+                                             std::string_view bytes,
+                                             Deadline deadline);
 
   // Every server writes its part of every table; when all have, older saves of
   // them are removed if `remove_older`. Folders are the servers'.
@@ -153,113 +191,61 @@ class PsClient final {
   // Says good-bye. No other call may follow.
   Status Stop(Deadline deadline);
 
-  uint32_t num_servers() const { return num_servers_; }
+  uint32_t num_servers() const { return lanes_.num_servers(); }
   uint32_t num_workers() const;
   // As server 0 told them.
   std::vector<TableInfo> tables() const;
   Result<TableId> FindTable(const std::string& name) const;
 
  private:
-  // A connection to one server. Belongs to one call at a time.
-  struct Connection {
-    std::unique_ptr<channel::Channel> channel;  // null: to be opened
-    uint64_t next_sequence = 1;
-  };
-  // One to each server, and memory that calls use again.
-  struct Lane {
-    uint32_t number = 0;
-    std::vector<Connection> connections;
-    KeySplit split;
-    std::vector<float> rows;
-    std::vector<std::byte> small;
-  };
-  class Lease;
-
-  // A call, for its errors: "pull emb (4096 keys)". Put together only for
-  // them: it would take as long as a pull of one key.
-  struct CallName {
-    const char* verb = "";
-    std::string_view table;
-    size_t count = 0;
-    const char* unit = nullptr;  // null: no count
-
-    std::string ToString() const;
-  };
-
-  // What a call asks of each server: so many requests, in order.
-  struct Call {
-    CallName name;
-    std::vector<size_t> num_requests;
-    // Fills the head and says which pieces follow it.
-    std::function<void(uint32_t server, size_t request, RequestHead& head,
-                       std::vector<channel::ConstBytes>& parts)>
-        ask;
-    // Where the answer's bytes go: exactly so many are expected.
-    std::function<std::span<std::byte>(uint32_t server, size_t request)> into;
-    // Or, where their number is not known before.
-    std::function<Status(uint32_t server, size_t request,
-                         std::span<const std::byte> answer)>
-        take;
-  };
+  class PullCall;
+  class UpdateCall;
+  class DenseCall;
 
   PsClient(uint32_t num_servers, OpenConnection open,
            const PsClientOptions& options);
 
-  Result<std::unique_ptr<Lane>> Borrow();
-  void GiveBack(std::unique_ptr<Lane> lane);
-  Status Run(Lane& lane, const Call& call, Deadline deadline);
-  Status Open(Lane& lane, uint32_t server, Deadline deadline);
-  // One request on a connection that nobody else uses, and its answer.
-  Result<std::string> Ask(channel::Channel& channel, const RequestHead& head,
-                          const std::string& body, Deadline deadline);
-  // After Open: a server that was started anew has no tables. It makes them
-  // again, from its last save; FailedPrecondition when that has no values for a
-  // dense one, which nobody could make up for.
-  Status RestoreTables(Lane& lane, uint32_t server, Deadline deadline);
-  Status SendRequest(Lane& lane, const Call& call, uint32_t server,
-                     size_t request, uint64_t sequence, Deadline deadline);
-  Status TakeReply(Lane& lane, const Call& call, uint32_t server,
-                   size_t request, uint64_t sequence, Deadline deadline,
-                   Status* outcome);
-  Status Named(const Status& status, const CallName& name,
-               uint32_t server) const;
+  // What the servers told when they were last asked; never changes.
+  using Servers = std::vector<ServerInfo>;
+  std::shared_ptr<const Servers> servers() const;
+
+  // After a connection was opened: a server that was started anew has no
+  // tables. It makes them again, from its last save; FailedPrecondition when
+  // that has no values for a dense one, which nobody could make up for.
+  Status RestoreTables(channel::Channel& channel, Deadline deadline);
   // The same request to every server.
   Status RunOnAll(
       const CallName& name, const RequestHead& head, const std::string& body,
       Deadline deadline,
       const std::function<Status(uint32_t server, std::span<const std::byte>)>&
           take = {});
-  Result<TableInfo> SparseInfo(TableId table, size_t num_keys,
-                               size_t num_values, const char* what) const;
-  // What each server has of a dense table.
-  Result<std::vector<TableInfo>> DenseInfo(TableId table, size_t num_values,
-                                           const char* what) const;
+  // The table as server 0 told it. InvalidArgument where sizes do not fit.
+  Result<const TableInfo*> SparseInfo(const Servers& servers, TableId table,
+                                      size_t num_keys, size_t num_values,
+                                      const char* what) const;
   Status Update(Op op, const char* what, TableId table,
-                std::span<const Key> keys, std::span<const float> values,
+                std::span<const ValuesOfKeys> parts,
                 std::span<const float> shows, std::span<const float> clicks,
-                Deadline deadline);
-  Status UpdateDense(Op op, const char* what, TableId table,
-                     std::span<const float> values, Deadline deadline,
+                uint32_t end_steps, Deadline deadline);
+  Status UpdateDense(Op op, const char* what,
+                     std::span<const DenseGradient> gradients,
+                     Deadline deadline, uint32_t end_steps = 0,
                      uint32_t flags = 0);
   std::string TableName(TableId table) const;
   uint64_t NextRound(const std::string& barrier);
   // The round failed: it is still open, and comes again.
   void RepeatRound(const std::string& barrier);
-  // Opens the connection by which the server sees that this worker lives.
-  Status OpenLife(uint32_t server, Deadline deadline);
+  // One part of AllGather: what each worker sent.
+  Result<std::vector<std::string>> GatherPart(const std::string& name,
+                                              std::string_view part,
+                                              Deadline deadline);
 
-  const uint32_t num_servers_;
-  const OpenConnection open_;
   const PsClientOptions options_;
-  const uint64_t incarnation_;
+  Lanes lanes_;
 
   mutable base::Mutex mutex_;
-  std::vector<ServerInfo> servers_ GUARDED_BY(mutex_);
+  std::shared_ptr<const Servers> servers_ GUARDED_BY(mutex_);
   std::map<TableId, std::string> specs_ GUARDED_BY(mutex_);  // encoded
-  std::vector<std::unique_ptr<Lane>> idle_ GUARDED_BY(mutex_);
-  uint32_t num_lanes_ GUARDED_BY(mutex_) = 0;
-  // Carries nothing after its hello: lanes come and go, it stays.
-  Lane life_ GUARDED_BY(mutex_);
   std::map<std::string, uint64_t> rounds_ GUARDED_BY(mutex_);
 };
 

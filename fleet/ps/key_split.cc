@@ -3,53 +3,82 @@
 #include "fleet/ps/key_split.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 namespace fleet::ps {
 namespace {
 
-// A size that is known makes a copy of a row a few instructions.
+// Keys that are looked at together: their places in the hash table are asked
+// for ahead.
+constexpr size_t kBlock = 64;
+
 template <size_t kDim>
-void ExpandRows(const uint32_t* slots, size_t count, const float* unique,
-                float* rows) {
+void AddRow(float* __restrict to, const float* __restrict from, size_t dim) {
+  const size_t n = kDim == 0 ? dim : kDim;
+  for (size_t k = 0; k < n; ++k) to[k] += from[k];
+}
+
+// Adds `count` rows to those of their slots; the first of a slot is copied.
+template <size_t kDim>
+void SumRows(const uint32_t* slots, size_t count, const float* from, size_t dim,
+             uint8_t* begun, float* to) {
+  const size_t n = kDim == 0 ? dim : kDim;
   for (size_t i = 0; i < count; ++i) {
-    std::memcpy(rows + i * kDim, unique + size_t{slots[i]} * kDim,
-                kDim * sizeof(float));
+    const size_t slot = slots[i];
+    if (begun[slot] != 0) {
+      AddRow<kDim>(to + slot * n, from + i * n, n);
+    } else {
+      std::memcpy(to + slot * n, from + i * n, n * sizeof(float));
+      begun[slot] = 1;
+    }
   }
 }
 
 }  // namespace
 
-void KeySplit::Assign(std::span<const Key> keys, uint32_t num_servers) {
-  const size_t capacity = std::bit_ceil(2 * keys.size() + 2);
-  const int shift = 64 - std::countr_zero(capacity);
-  table_.assign(capacity, 0);
-  keys_.clear();
-  slots_.resize(keys.size());
-  for (size_t i = 0; i < keys.size(); ++i) {
-    const Key key = keys[i];
-    size_t at = (key * 0x9e3779b97f4a7c15u) >> shift;
-    while (true) {
-      uint32_t& entry = table_[at];
-      if (entry == 0) {
-        keys_.push_back(key);
-        entry = static_cast<uint32_t>(keys_.size());
+void KeySplit::Assign(std::span<const ValuesOfKeys> parts,
+                      uint32_t num_servers) {
+  size_t num_places = 0;
+  for (const ValuesOfKeys& part : parts) num_places += part.keys.size();
+  distinct_.Reset(num_places);
+  slots_.resize(num_places);
+  last_places_.clear();
+  // From the last place to the first: numbers are in the order of last places,
+  // the last first.
+  size_t place = num_places;
+  for (size_t p = parts.size(); p-- > 0;) {
+    const std::span<const Key> keys = parts[p].keys;
+    for (size_t end = keys.size(); end > 0;) {
+      const size_t begin = end - std::min(kBlock, end);
+      for (size_t i = begin; i < end; ++i) distinct_.Prefetch(keys[i]);
+      for (size_t i = end; i-- > begin;) {
+        const uint32_t number = distinct_.Add(keys[i]);
+        slots_[--place] = number;
+        if (number == last_places_.size()) {
+          last_places_.push_back(static_cast<uint32_t>(place));
+        }
       }
-      if (keys_[entry - 1] == key) {
-        slots_[i] = entry - 1;
-        break;
-      }
-      at = (at + 1) & (capacity - 1);
+      end = begin;
     }
   }
-  identity_ = keys_.size() == keys.size();
+  // Turned around.
+  const std::span<const Key> found = distinct_.keys();
+  keys_.assign(found.rbegin(), found.rend());
+  std::reverse(last_places_.begin(), last_places_.end());
+  const auto last = static_cast<uint32_t>(keys_.size()) - 1;
+  for (uint32_t& slot : slots_) slot = last - slot;
+  identity_ = keys_.size() == num_places;
+
   begin_.assign(num_servers + 1, 0);
   begin_[num_servers] = keys_.size();
-  if (num_servers > 1) Sort(num_servers);
+  if (num_servers > 1) SortByServer(num_servers);
+  merged_part_ = 0;
+  merged_in_part_ = 0;
+  merged_ = 0;
+  begun_.assign(keys_.size(), 0);
 }
 
-void KeySplit::Sort(uint32_t num_servers) {
+void KeySplit::SortByServer(uint32_t num_servers) {
   begin_.assign(num_servers + 1, 0);
   moved_.resize(keys_.size());
   for (size_t i = 0; i < keys_.size(); ++i) {
@@ -58,53 +87,53 @@ void KeySplit::Sort(uint32_t num_servers) {
   }
   for (uint32_t s = 0; s < num_servers; ++s) begin_[s + 1] += begin_[s];
   std::vector<size_t> next(begin_.begin(), begin_.end() - 1);
-  unsorted_.swap(keys_);
-  keys_.resize(unsorted_.size());
-  for (size_t i = 0; i < unsorted_.size(); ++i) {
+  unsorted_keys_.swap(keys_);
+  unsorted_places_.swap(last_places_);
+  keys_.resize(unsorted_keys_.size());
+  last_places_.resize(unsorted_keys_.size());
+  for (size_t i = 0; i < unsorted_keys_.size(); ++i) {
     const size_t to = next[moved_[i]]++;
-    keys_[to] = unsorted_[i];
+    keys_[to] = unsorted_keys_[i];
+    last_places_[to] = unsorted_places_[i];
     moved_[i] = static_cast<uint32_t>(to);
     identity_ = identity_ && to == i;
   }
   for (uint32_t& slot : slots_) slot = moved_[slot];
 }
 
-std::vector<uint32_t> KeySplit::Counts() const {
-  std::vector<uint32_t> counts(keys_.size(), 0);
-  for (uint32_t slot : slots_) ++counts[slot];
-  return counts;
+void KeySplit::MergeUpTo(size_t end, std::span<const ValuesOfKeys> parts,
+                         size_t dim, Merge merge, std::vector<float>& values) {
+  if (values.size() < keys_.size() * dim) values.resize(keys_.size() * dim);
+  const size_t upto = end == 0 ? 0 : size_t{last_places_[end - 1]} + 1;
+  while (merged_ < upto) {
+    const ValuesOfKeys& part = parts[merged_part_];
+    const size_t count =
+        std::min(part.keys.size() - merged_in_part_, upto - merged_);
+    const uint32_t* slots = slots_.data() + merged_;
+    const float* from = part.values.data() + merged_in_part_ * dim;
+    if (merge == Merge::kTakeLast) {
+      for (size_t i = 0; i < count; ++i) {
+        std::memcpy(values.data() + size_t{slots[i]} * dim, from + i * dim,
+                    dim * sizeof(float));
+      }
+    } else if (dim == 16) {
+      SumRows<16>(slots, count, from, dim, begun_.data(), values.data());
+    } else {
+      SumRows<0>(slots, count, from, dim, begun_.data(), values.data());
+    }
+    merged_ += count;
+    merged_in_part_ += count;
+    if (merged_in_part_ == part.keys.size()) {
+      ++merged_part_;
+      merged_in_part_ = 0;
+    }
+  }
 }
 
-void KeySplit::Expand(std::span<const float> unique, size_t dim,
-                      std::span<float> rows) const {
-  const uint32_t* slots = slots_.data();
-  const size_t count = slots_.size();
-  switch (dim) {
-    case 8:
-      return ExpandRows<8>(slots, count, unique.data(), rows.data());
-    case 16:
-      return ExpandRows<16>(slots, count, unique.data(), rows.data());
-    case 32:
-      return ExpandRows<32>(slots, count, unique.data(), rows.data());
-    case 64:
-      return ExpandRows<64>(slots, count, unique.data(), rows.data());
-    default:
-      break;
-  }
-  for (size_t i = 0; i < count; ++i) {
-    std::memcpy(&rows[i * dim], &unique[size_t{slots[i]} * dim],
-                dim * sizeof(float));
-  }
-}
-
-void KeySplit::Sum(std::span<const float> rows, size_t dim,
-                   std::vector<float>& unique) const {
-  unique.assign(keys_.size() * dim, 0.0f);
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    float* __restrict to = unique.data() + size_t{slots_[i]} * dim;
-    const float* __restrict from = rows.data() + i * dim;
-    for (size_t k = 0; k < dim; ++k) to[k] += from[k];
-  }
+std::vector<float> KeySplit::SumOfEach(std::span<const float> by_place) const {
+  std::vector<float> sums(keys_.size(), 0.0f);
+  for (size_t i = 0; i < slots_.size(); ++i) sums[slots_[i]] += by_place[i];
+  return sums;
 }
 
 }  // namespace fleet::ps

@@ -15,26 +15,34 @@ namespace {
 
 using testing::ElementsAre;
 
+void AssignKeys(KeySplit& split, const std::vector<Key>& keys,
+                uint32_t num_servers) {
+  const ValuesOfKeys part{keys, {}};
+  split.Assign(std::span(&part, 1), num_servers);
+}
+
 TEST(KeySplit, LeavesDifferentKeysOfOneServerAsTheyAre) {
   KeySplit split;
-  split.Assign(std::vector<Key>{5, 0, ~Key{0}}, 1);
+  AssignKeys(split, {5, 0, ~Key{0}}, 1);
   EXPECT_TRUE(split.is_identity());
   EXPECT_THAT(split.keys(), ElementsAre(5, 0, ~Key{0}));
   EXPECT_THAT(split.slots(), ElementsAre(0, 1, 2));
 }
 
-TEST(KeySplit, KeepsEachKeyOnce) {
+TEST(KeySplit, KeepsEachKeyOnceInTheOrderOfLastPlaces) {
   KeySplit split;
-  split.Assign(std::vector<Key>{5, 6, 5, 5}, 1);
+  AssignKeys(split, {5, 6, 5, 5, 7, 6}, 1);
   EXPECT_FALSE(split.is_identity());
-  EXPECT_THAT(split.keys(), ElementsAre(5, 6));
-  EXPECT_THAT(split.slots(), ElementsAre(0, 1, 0, 0));
-  EXPECT_THAT(split.Counts(), ElementsAre(3, 1));
+  EXPECT_THAT(split.keys(), ElementsAre(5, 7, 6));
+  EXPECT_THAT(split.slots(), ElementsAre(0, 2, 0, 0, 1, 2));
+  EXPECT_THAT(split.last_places(), ElementsAre(3, 4, 5));
+  EXPECT_THAT(split.SumOfEach(std::vector<float>{1, 2, 3, 4, 5, 6}),
+              ElementsAre(8, 5, 8));
 }
 
 TEST(KeySplit, TakesNoKeys) {
   KeySplit split;
-  split.Assign({}, 3);
+  AssignKeys(split, {}, 3);
   EXPECT_EQ(split.size(), 0u);
   EXPECT_EQ(split.begin(3), 0u);
 }
@@ -45,7 +53,7 @@ TEST(KeySplit, PutsTheKeysOfAServerSideBySide) {
   for (Key& key : keys) key = random() % 3000;
   KeySplit split;
   for (int again = 0; again < 2; ++again) {
-    split.Assign(keys, 4);
+    AssignKeys(split, keys, 4);
     EXPECT_EQ(split.size(), std::set<Key>(keys.begin(), keys.end()).size());
     EXPECT_EQ(split.begin(0), 0u);
     EXPECT_EQ(split.begin(4), split.size());
@@ -57,29 +65,52 @@ TEST(KeySplit, PutsTheKeysOfAServerSideBySide) {
     }
     for (size_t i = 0; i < keys.size(); ++i) {
       ASSERT_EQ(split.keys()[split.slots()[i]], keys[i]);
+      ASSERT_LE(i, split.last_places()[split.slots()[i]]);
     }
   }
 }
 
-TEST(KeySplit, SumsAndExpandsRows) {
-  for (const size_t dim : {1u, 3u, 8u, 16u, 32u, 64u}) {
-    const std::vector<Key> keys{7, 8, 7, 9, 9};
-    KeySplit split;
-    split.Assign(keys, 2);
-    std::vector<float> rows(keys.size() * dim);
-    for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i);
-    std::vector<float> unique;
-    split.Sum(rows, dim, unique);
-    std::map<Key, std::vector<float>> sums;
-    for (size_t i = 0; i < keys.size(); ++i) {
-      auto& sum = sums[keys[i]];
-      sum.resize(dim);
-      for (size_t k = 0; k < dim; ++k) sum[k] += rows[i * dim + k];
-    }
-    split.Expand(unique, dim, rows);
-    for (size_t i = 0; i < keys.size(); ++i) {
-      for (size_t k = 0; k < dim; ++k) {
-        ASSERT_EQ(rows[i * dim + k], sums[keys[i]][k]) << dim;
+// What a part of the slots needs is complete before the rest is looked at.
+TEST(KeySplit, MergesAsFarAsAsked) {
+  std::mt19937_64 random(3);
+  for (const uint32_t num_servers : {1u, 3u}) {
+    for (const size_t dim : {1u, 3u, 16u}) {
+      std::vector<std::vector<Key>> keys(3);
+      std::vector<std::vector<float>> values(3);
+      std::map<Key, std::vector<float>> sums;
+      std::map<Key, float> last;
+      for (size_t p : {0u, 2u}) {  // part 1 stays empty
+        for (int i = 0; i < 500; ++i) {
+          keys[p].push_back(random() % 300);
+          auto& sum = sums[keys[p].back()];
+          sum.resize(dim);
+          for (size_t k = 0; k < dim; ++k) {
+            values[p].push_back(static_cast<float>(random() % 16));
+            sum[k] += values[p].back();
+          }
+          last[keys[p].back()] = values[p].back();
+        }
+      }
+      std::vector<ValuesOfKeys> parts;
+      for (size_t p = 0; p < 3; ++p) parts.push_back({keys[p], values[p]});
+      for (const auto merge :
+           {KeySplit::Merge::kSum, KeySplit::Merge::kTakeLast}) {
+        KeySplit split;
+        split.Assign(parts, num_servers);
+        std::vector<float> merged(2 * split.size() * dim, -1.0f);
+        for (uint32_t s = 0; s < num_servers; ++s) {
+          for (size_t begin = split.begin(s); begin < split.begin(s + 1);
+               begin += 40) {
+            const size_t end = std::min(begin + 40, split.begin(s + 1));
+            split.MergeUpTo(end, parts, dim, merge, merged);
+            for (size_t slot = begin; slot < end; ++slot) {
+              const Key key = split.keys()[slot];
+              const float got = merged[slot * dim + dim - 1];
+              ASSERT_EQ(got, merge == KeySplit::Merge::kSum ? sums[key].back()
+                                                            : last[key]);
+            }
+          }
+        }
       }
     }
   }

@@ -2,6 +2,7 @@
 
 // Clients and servers in one process, over every kind of channel.
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <filesystem>
@@ -226,6 +227,31 @@ TEST_P(PsConformance, NamesWhoIsMissingAtABarrier) {
   b.join();
 }
 
+// Empty, small and more than a part: each comes whole, in the workers' order.
+TEST_P(PsConformance, GathersWhatWorkersGive) {
+  constexpr int kWorkers = 3;
+  Cluster cluster = Make(kWorkers);
+  std::vector<std::thread> workers;
+  for (int w = 0; w < kWorkers; ++w) {
+    workers.emplace_back([&cluster, w] {
+      auto client = cluster.Client(w);
+      for (const size_t size : {size_t{0}, size_t{5}, size_t{300'000}}) {
+        const auto given = [size](int who) {
+          return std::string(size * static_cast<size_t>(who),
+                             static_cast<char>('a' + who));
+        };
+        Result<std::vector<std::string>> all =
+            client->AllGather("texts", given(w), Soon());
+        EXPECT_OK(all.status());
+        EXPECT_EQ(std::move(all).value_or({}),
+                  (std::vector<std::string>{given(0), given(1), given(2)}));
+      }
+      EXPECT_OK(client->Stop(Soon()));
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+}
+
 TEST_P(PsConformance, TellsOthersThatAWorkerIsLost) {
   Cluster cluster = Make(2);
   auto client = cluster.Client(0);
@@ -306,6 +332,127 @@ TEST_P(PsConformance, MakesTablesThatAWorkerDescribes) {
   EXPECT_THAT(client->CreateTables({{TableId{10}, sparse}}, Soon()),
               StatusIs(StatusCode::kFailedPrecondition,
                        HasSubstr("create user at server 0")));
+}
+
+// Tables of all sizes: nothing on some servers, several in one message, several
+// messages for one.
+class DenseTables {
+ public:
+  static constexpr std::array<uint64_t, 5> kSizes = {3, 100'000, 1, 40'000, 7};
+
+  explicit DenseTables(PsClient& client) {
+    std::vector<TableSpec> specs;
+    for (size_t i = 0; i < kSizes.size(); ++i) {
+      DenseSpec dense;
+      dense.name = base::Concat("w", i);
+      dense.size = kSizes[i];
+      dense.update.learning_rate.base = 0.5;
+      ids_.push_back(TableId{static_cast<uint32_t>(20 + i)});
+      specs.push_back({ids_[i], dense});
+      gradients_.emplace_back(kSizes[i]);
+      for (size_t k = 0; k < kSizes[i]; ++k) {
+        gradients_[i][k] = static_cast<float>(k % 13 + i);
+      }
+      values_.emplace_back(kSizes[i], -1.0f);
+    }
+    EXPECT_OK(client.CreateTables(specs, Soon()));
+  }
+
+  std::vector<DenseGradient> gradients() const {
+    std::vector<DenseGradient> all;
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      all.push_back({ids_[i], gradients_[i]});
+    }
+    return all;
+  }
+  std::vector<DenseValues> values() {
+    std::vector<DenseValues> all;
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      all.push_back({ids_[i], values_[i]});
+    }
+    return all;
+  }
+  // Whether the values are `factor` times the gradients.
+  void ExpectValues(float factor) const {
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      for (size_t k = 0; k < kSizes[i]; ++k) {
+        ASSERT_EQ(values_[i][k], factor * gradients_[i][k]) << i << ' ' << k;
+      }
+    }
+  }
+
+ private:
+  std::vector<TableId> ids_;
+  std::vector<std::vector<float>> gradients_;
+  std::vector<std::vector<float>> values_;
+};
+
+TEST_P(PsConformance, MovesSeveralDenseTablesInOneCall) {
+  Cluster cluster = Make(1);
+  auto client = cluster.Client(0);
+  DenseTables tables(*client);
+  ASSERT_OK(client->PushDenseMany(tables.gradients(), Soon(), 3));
+  ASSERT_OK(client->PullDenseMany(tables.values(), Soon()));
+  tables.ExpectValues(-0.5f);
+  ASSERT_OK(client->ExchangeDense(tables.gradients(), tables.values(), Soon()));
+  tables.ExpectValues(-1.0f);
+  ASSERT_OK(client->AddDenseMany(tables.gradients(), Soon()));
+  ASSERT_OK(client->PullDenseMany(tables.values(), Soon()));
+  tables.ExpectValues(0.0f);
+  // Every server counted the steps, also those without a value of the table.
+  for (uint32_t s = 0; s < GetParam().num_servers; ++s) {
+    for (uint32_t i = 0; i < DenseTables::kSizes.size(); ++i) {
+      EXPECT_EQ(cluster.server(s).dense(TableId{20 + i})->step(), 3u);
+    }
+  }
+  std::vector<DenseValues> wrong = tables.values();
+  wrong[1].values = wrong[1].values.first(5);
+  EXPECT_THAT(client->PullDenseMany(wrong, Soon()),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("worker 0: pull w1 (5 values): it has")));
+}
+
+TEST_P(PsConformance, FinishesAStepAndBringsItsValues) {
+  Cluster cluster = Make(2);
+  std::vector<std::thread> workers;
+  for (int w = 0; w < 2; ++w) {
+    workers.emplace_back([&, w] {
+      auto client = cluster.Client(w);
+      DenseTables tables(*client);
+      EXPECT_OK(client->Barrier("made", Soon()));
+      for (int step = 1; step <= 3; ++step) {
+        EXPECT_OK(
+            client->FinishStep(tables.gradients(), tables.values(), Soon()));
+        tables.ExpectValues(-0.5f * static_cast<float>(step));
+      }
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+}
+
+TEST_P(PsConformance, TakesKeysAndRowsInParts) {
+  Cluster cluster = Make(1);
+  auto client = cluster.Client(0);
+  const std::vector<Key> first{1, 2, 1};
+  const std::vector<Key> second{3, 2};
+  const std::vector<float> one(12, 1.0f);
+  const std::vector<float> two(8, 2.0f);
+  const std::vector<ValuesOfKeys> gradients{{first, one}, {}, {second, two}};
+  ASSERT_OK(client->PushParts(kEmb, gradients, Soon(), 2));
+  std::vector<float> a(12);
+  std::vector<float> b(8);
+  const std::vector<RowsOfKeys> rows{{first, a}, {second, b}, {}};
+  ASSERT_OK(client->PullParts(kEmb, rows, {}, Soon()));
+  // 1 - 0.5 * (1 + 1), 1 - 0.5 * (1 + 2), 1 - 0.5 * 2.
+  EXPECT_THAT(a,
+              ElementsAre(0, 0, 0, 0, -0.5f, -0.5f, -0.5f, -0.5f, 0, 0, 0, 0));
+  EXPECT_THAT(b, ElementsAre(0, 0, 0, 0, -0.5f, -0.5f, -0.5f, -0.5f));
+  for (uint32_t s = 0; s < GetParam().num_servers; ++s) {
+    EXPECT_EQ(cluster.server(s).sparse(kEmb)->stats().step, 2u);
+  }
+  // Steps end also where no key was pushed.
+  ASSERT_OK(client->Push(kEmb, {}, {}, Soon(), 1));
+  EXPECT_EQ(cluster.server(0).sparse(kEmb)->stats().step, 3u);
 }
 
 // A channel that ends after so many more sent messages, as a network does.
@@ -434,6 +581,7 @@ TEST(PsServer, SurvivesRequestsThatMakeNoSense) {
     if (bytes.size() >= sizeof(RequestHead) && i % 2 == 0) {
       RequestHead head;
       head.op = static_cast<Op>(random() % 18);
+      head.flags = random() % 2 == 0 ? kFlagDense : 0;
       head.count = random() % 3 == 0 ? ~uint64_t{0} : random() % 10;
       std::memcpy(bytes.data(), &head, sizeof(head));
     }

@@ -30,6 +30,7 @@
 #include "fleet/base/status.h"
 #include "fleet/channel/channel.h"
 #include "fleet/channel/meet.h"
+#include "fleet/ps/gathering.h"
 #include "fleet/ps/roster.h"
 #include "fleet/ps/table_spec.h"
 #include "fleet/ps/wire.h"
@@ -192,14 +193,19 @@ class PsServer final {
   Status HandleHello(Session& session, const Request& request);
   Result<std::span<const std::byte>> HandlePull(Session& session,
                                                 const Request& request);
+  Result<std::span<const std::byte>> PullDense(Session& session,
+                                               const Request& request);
   Status HandleUpdate(Session& session, const Request& request);
-  Status UpdateSparse(Session& session, const Request& request,
-                      table::SparseTable& table);
-  Status UpdateDense(const Request& request, Lane& lane,
-                     table::DenseTable& table) REQUIRES(lane.mutex);
+  Status UpdateSparse(Session& session, const Request& request);
+  Status UpdateDense(const Request& request, Lane& lane) REQUIRES(lane.mutex);
+  Status UpdateSection(Op op, const DenseSection& section,
+                       std::span<const float> values, Lane& lane,
+                       table::DenseTable& table) REQUIRES(lane.mutex);
   Result<std::span<const std::byte>> HandleTakeChanges(Session& session,
                                                        const Request& request);
   Status HandleBarrier(const Session& session, const Request& request);
+  Result<std::span<const std::byte>> HandleGather(Session& session,
+                                                  const Request& request);
   Status FinishStep(int num_workers);
   Status HandleSave(const Request& request);
   // Notes that a table is in the save of `number` in `folder`, and tells when
@@ -212,12 +218,14 @@ class PsServer final {
                                                  const Request& request);
   ServerInfo Describe() const;
   Result<Table*> Find(TableId id);
+  Result<table::DenseTable*> FindDense(TableId id);
   Status AddTable(TableId id, Table table);
   // Tables are never removed.
   std::vector<Table*> AllTables();
 
   const PsServerOptions options_;
   Roster roster_;
+  Gathering gathering_{roster_};
   channel::Address address_;
   std::string local_name_;
 

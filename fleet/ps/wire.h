@@ -41,6 +41,7 @@ enum class Op : uint32_t {
   kStats = 15,
   kBye = 16,
   kCreate = 17,
+  kGather = 18,  // all workers: what each gives, to all
 };
 
 // Keys or values follow in the same message.
@@ -48,18 +49,34 @@ struct RequestHead {
   Op op{};
   TableId table{};
   uint64_t sequence = 0;  // of this worker on this lane, from 1
-  uint64_t count = 0;     // keys, or values of a dense table
-  uint64_t offset = 0;    // of the first value of a dense table
+  uint64_t count = 0;     // keys, or sections of dense tables
+  uint64_t round = 0;     // of a barrier
   uint32_t flags = 0;
   uint32_t timeout_ms = 0;  // for calls in which the server waits
+  uint32_t end_steps = 0;   // kPush: so many steps are over after it
+  uint32_t zero = 0;
 };
-static_assert(sizeof(RequestHead) == 40);
+static_assert(sizeof(RequestHead) == 48);
+
+// What a request says of some values of one dense table. Pulls and updates of
+// dense tables are sections, then, in updates, their values.
+struct DenseSection {
+  TableId table{};
+  uint32_t flags = 0;
+  uint64_t offset = 0;  // in the server's part
+  uint64_t count = 0;   // values
+};
+static_assert(sizeof(DenseSection) == 24);
+// Sections of one request.
+inline constexpr size_t kMaxSections = 512;
 
 inline constexpr uint32_t kFlagNotTraining = 1;  // kPull
 inline constexpr uint32_t kFlagCounts = 2;       // kPull: u32 each behind keys
-inline constexpr uint32_t kFlagLast = 4;         // dense: the gradient is whole
+inline constexpr uint32_t kFlagShows = 8;        // kPush: f32 show, f32 click
+inline constexpr uint32_t kFlagDense = 32;       // sections of dense tables
+// Of a section:
+inline constexpr uint32_t kFlagLast = 4;    // the gradient is whole
 inline constexpr uint32_t kFlagIfNew = 16;  // kAssign: unless it has values
-inline constexpr uint32_t kFlagShows = 8;   // kPush: f32 show, f32 click
 
 // The lane of the connection that carries nothing, by which a server sees that
 // a worker lives.

@@ -138,9 +138,9 @@ Status DenseTable::ApplyAccumulated(double scale) {
   return PushLocked(sum);
 }
 
-void DenseTable::EndStep() {
+void DenseTable::EndStep(uint64_t count) {
   base::MutexLock lock(mutex_);
-  ++step_;
+  step_ += count;
 }
 
 Result<SaveStats> DenseTable::Save(const base::Path& folder,

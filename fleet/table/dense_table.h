@@ -69,8 +69,8 @@ class DenseTable final {
   Status Accumulate(std::span<const float> gradient);
   Status ApplyAccumulated(double scale);
 
-  // One step of training is over: the learning rate's schedule moves on.
-  void EndStep();
+  // So many steps of training are over: the learning rate's schedule moves on.
+  void EndStep(uint64_t count = 1);
 
   // As for SparseTable; Load takes what belongs to part().
   Result<SaveStats> Save(const base::Path& folder, const SaveId& id) const;

@@ -237,9 +237,10 @@ Status SparseTable::ApplyAccumulated(double scale) {
   return OkStatus();
 }
 
-void SparseTable::EndStep() {
+void SparseTable::EndStep(uint64_t count) {
+  if (count == 0) return;
   AllLocked all(shards_);
-  ++setting_.step;
+  setting_.step += count;
   setting_.learning_rate =
       RateOfStep(setting_.options.update.learning_rate, setting_.step);
 }

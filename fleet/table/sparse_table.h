@@ -109,8 +109,8 @@ class SparseTable final {
                     std::span<const float> gradients);
   Status ApplyAccumulated(double scale);
 
-  // One step of training is over: the learning rate's schedule moves on.
-  void EndStep();
+  // So many steps of training are over: the learning rate's schedule moves on.
+  void EndStep(uint64_t count = 1);
 
   // A day is over: rows that nobody asked for grow older, and those that were
   // unseen for at least `max_unseen_days` days are erased. With show_click its

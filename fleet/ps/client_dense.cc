@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Calls on dense tables. A call is for several of them: values of small ones
+// share a message, large ones are cut into parts.
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "fleet/ps/client.h"
+
+namespace fleet::ps {
+namespace {
+
+using channel::ConstBytes;
+
+const TableInfo* FindDense(const ServerInfo& server, TableId id) {
+  for (const TableInfo& table : server.tables) {
+    if (table.id == id && table.dense) return &table;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+// To each server: updates, then, if wanted, the end of the step, then pulls.
+// All are under way together; a server does them in their order.
+class PsClient::DenseCall final : public Call {
+ public:
+  DenseCall(const CallName& name, std::shared_ptr<const Servers> servers)
+      : Call(name),
+        servers_(std::move(servers)),
+        requests_(servers_->size()),
+        sections_(servers_->size()) {}
+
+  // InvalidArgument or NotFound names the call and the table.
+  Status AddUpdates(Op op, std::span<const DenseGradient> gradients,
+                    uint32_t end_steps, uint32_t flags) {
+    for (size_t s = 0; s < servers_->size(); ++s) {
+      // Every request of these has the same head but for its sections.
+      RequestHead head;
+      head.op = op;
+      head.flags = kFlagDense;
+      head.end_steps = end_steps;
+      bool open = false;
+      for (const DenseGradient& gradient : gradients) {
+        ASSIGN_OR_RETURN(const TableInfo* const part,
+                         Part(s, gradient.table, gradient.values.size()));
+        // A server without a part of it is still told that steps are over.
+        AddSections(s, head, *part, flags | kFlagLast, end_steps > 0, &open,
+                    gradient.values.data(), nullptr);
+      }
+    }
+    return OkStatus();
+  }
+
+  Status AddPulls(std::span<const DenseValues> values) {
+    for (size_t s = 0; s < servers_->size(); ++s) {
+      RequestHead head;
+      head.op = Op::kPull;
+      head.flags = kFlagDense;
+      bool open = false;
+      for (const DenseValues& each : values) {
+        ASSIGN_OR_RETURN(const TableInfo* const part,
+                         Part(s, each.table, each.values.size()));
+        AddSections(s, head, *part, 0, false, &open, nullptr,
+                    each.values.data());
+      }
+    }
+    return OkStatus();
+  }
+
+  // A request without sections, to all servers. `text` outlives the call.
+  void AddPlain(const RequestHead& head, const std::string& text) {
+    for (std::vector<Request>& of_server : requests_) {
+      Request& request = of_server.emplace_back();
+      request.head = head;
+      request.text = &text;
+    }
+  }
+
+  bool HasRequest(uint32_t server, size_t request) override {
+    return request < requests_[server].size();
+  }
+
+  void Ask(uint32_t server, size_t number, RequestHead& head,
+           std::vector<ConstBytes>& parts) override {
+    const Request& request = requests_[server][number];
+    head = request.head;
+    if (request.text != nullptr) {
+      parts.push_back(std::as_bytes(std::span(*request.text)));
+      return;
+    }
+    const auto sections =
+        std::span(sections_[server]).subspan(request.begin, request.size());
+    head.count = sections.size();
+    heads_.clear();
+    for (const Section& section : sections) heads_.push_back(section.head);
+    parts.push_back(std::as_bytes(std::span(heads_)));
+    if (head.op == Op::kPull) return;
+    for (const Section& section : sections) {
+      parts.push_back(
+          std::as_bytes(std::span(section.from, section.head.count)));
+    }
+  }
+
+  std::span<std::byte> Into(uint32_t server, size_t number, size_t) override {
+    const Request& request = requests_[server][number];
+    if (request.head.op != Op::kPull) return {};
+    const Section& first = sections_[server][request.begin];
+    if (request.size() == 1) {
+      return std::as_writable_bytes(std::span(first.to, first.head.count));
+    }
+    landing_.resize(request.num_values);
+    return std::as_writable_bytes(std::span(landing_));
+  }
+
+  Status Take(uint32_t server, size_t number,
+              std::span<const std::byte>) override {
+    const Request& request = requests_[server][number];
+    if (request.head.op != Op::kPull || request.size() == 1) return OkStatus();
+    const float* from = landing_.data();
+    for (size_t i = request.begin; i < request.end; ++i) {
+      const Section& section = sections_[server][i];
+      std::memcpy(section.to, from, section.head.count * sizeof(float));
+      from += section.head.count;
+    }
+    return OkStatus();
+  }
+
+ private:
+  struct Section {
+    DenseSection head;
+    const float* from = nullptr;
+    float* to = nullptr;
+  };
+  struct Request {
+    RequestHead head;
+    // Sections [begin, end) of the server.
+    size_t begin = 0;
+    size_t end = 0;
+    size_t num_values = 0;
+    const std::string* text = nullptr;
+
+    size_t size() const { return end - begin; }
+  };
+
+  // What the server has of the table.
+  Result<const TableInfo*> Part(size_t server, TableId id,
+                                size_t num_values) const {
+    const TableInfo* const table = FindDense((*servers_)[server], id);
+    if (table == nullptr) {
+      return NotFound(name().verb, ": the servers have no dense table with id ",
+                      static_cast<uint32_t>(id));
+    }
+    if (table->size != num_values) {
+      return InvalidArgument(name().verb, " ", table->name, " (", num_values,
+                             " values): it has ", table->size);
+    }
+    return table;
+  }
+
+  // Cuts the server's part into sections, which go into the request that is
+  // open, as far as they fit, and into new ones.
+  void AddSections(size_t server, const RequestHead& head,
+                   const TableInfo& part, uint32_t flags_of_last,
+                   bool even_if_empty, bool* open, const float* from,
+                   float* to) {
+    const uint64_t size = part.end - part.begin;
+    if (size == 0 && !even_if_empty) return;
+    std::vector<Section>& sections = sections_[server];
+    std::vector<Request>& requests = requests_[server];
+    uint64_t offset = 0;
+    do {
+      if (!*open || requests.back().num_values == kChunkValues ||
+          requests.back().size() == kMaxSections) {
+        Request& request = requests.emplace_back();
+        request.head = head;
+        request.begin = request.end = sections.size();
+        *open = true;
+      }
+      Request& request = requests.back();
+      Section& section = sections.emplace_back();
+      section.head.table = part.id;
+      section.head.offset = offset;
+      section.head.count =
+          std::min<uint64_t>(size - offset, kChunkValues - request.num_values);
+      if (offset + section.head.count == size) {
+        section.head.flags = flags_of_last;
+      }
+      if (from != nullptr) section.from = from + part.begin + offset;
+      if (to != nullptr) section.to = to + part.begin + offset;
+      ++request.end;
+      request.num_values += section.head.count;
+      offset += section.head.count;
+    } while (offset < size);
+  }
+
+  const std::shared_ptr<const Servers> servers_;
+  std::vector<std::vector<Request>> requests_;  // by server
+  std::vector<std::vector<Section>> sections_;
+  std::vector<DenseSection> heads_;  // of the request that is being sent
+  std::vector<float> landing_;
+};
+
+namespace {
+
+size_t NumValues(std::span<const DenseGradient> gradients) {
+  size_t count = 0;
+  for (const DenseGradient& each : gradients) count += each.values.size();
+  return count;
+}
+
+size_t NumValues(std::span<const DenseValues> values) {
+  size_t count = 0;
+  for (const DenseValues& each : values) count += each.values.size();
+  return count;
+}
+
+}  // namespace
+
+Status PsClient::UpdateDense(Op op, const char* what,
+                             std::span<const DenseGradient> gradients,
+                             Deadline deadline, uint32_t end_steps,
+                             uint32_t flags) {
+  const std::string of =
+      gradients.size() == 1 ? TableName(gradients[0].table) : "dense tables";
+  DenseCall call({what, of, NumValues(gradients), "values"}, servers());
+  RETURN_IF_ERROR(call.AddUpdates(op, gradients, end_steps, flags)
+                      .WithContext(base::Concat("worker ", options_.worker)));
+  Lanes::Lease lane(lanes_);
+  return lanes_.Run(*lane, call, deadline);
+}
+
+Status PsClient::PullDenseMany(std::span<const DenseValues> values,
+                               Deadline deadline) {
+  const std::string of =
+      values.size() == 1 ? TableName(values[0].table) : "dense tables";
+  DenseCall call({"pull", of, NumValues(values), "values"}, servers());
+  RETURN_IF_ERROR(call.AddPulls(values).WithContext(
+      base::Concat("worker ", options_.worker)));
+  Lanes::Lease lane(lanes_);
+  return lanes_.Run(*lane, call, deadline);
+}
+
+Status PsClient::PullDense(TableId table, std::span<float> values,
+                           Deadline deadline) {
+  const DenseValues one{table, values};
+  return PullDenseMany(std::span(&one, 1), deadline);
+}
+
+Status PsClient::PushDenseMany(std::span<const DenseGradient> gradients,
+                               Deadline deadline, uint32_t end_steps) {
+  return UpdateDense(Op::kPush, "push", gradients, deadline, end_steps);
+}
+
+Status PsClient::PushDense(TableId table, std::span<const float> gradient,
+                           Deadline deadline, uint32_t end_steps) {
+  const DenseGradient one{table, gradient};
+  return PushDenseMany(std::span(&one, 1), deadline, end_steps);
+}
+
+Status PsClient::AccumulateDenseMany(std::span<const DenseGradient> gradients,
+                                     Deadline deadline) {
+  return UpdateDense(Op::kAccumulate, "push", gradients, deadline);
+}
+
+Status PsClient::AccumulateDense(TableId table, std::span<const float> gradient,
+                                 Deadline deadline) {
+  const DenseGradient one{table, gradient};
+  return AccumulateDenseMany(std::span(&one, 1), deadline);
+}
+
+Status PsClient::AddDenseMany(std::span<const DenseGradient> deltas,
+                              Deadline deadline) {
+  return UpdateDense(Op::kAdd, "add", deltas, deadline);
+}
+
+Status PsClient::AddDense(TableId table, std::span<const float> delta,
+                          Deadline deadline) {
+  const DenseGradient one{table, delta};
+  return AddDenseMany(std::span(&one, 1), deadline);
+}
+
+Status PsClient::AssignDense(TableId table, std::span<const float> values,
+                             Deadline deadline) {
+  const DenseGradient one{table, values};
+  return UpdateDense(Op::kAssign, "assign", std::span(&one, 1), deadline);
+}
+
+Status PsClient::InitializeDense(TableId table, std::span<const float> values,
+                                 Deadline deadline) {
+  const DenseGradient one{table, values};
+  return UpdateDense(Op::kAssign, "initialize", std::span(&one, 1), deadline, 0,
+                     kFlagIfNew);
+}
+
+Status PsClient::ExchangeDense(std::span<const DenseGradient> gradients,
+                               std::span<const DenseValues> values,
+                               Deadline deadline, uint32_t end_steps) {
+  DenseCall call(
+      {"exchange", "dense tables", NumValues(gradients), "gradients"},
+      servers());
+  const std::string who = base::Concat("worker ", options_.worker);
+  RETURN_IF_ERROR(
+      call.AddUpdates(Op::kPush, gradients, end_steps, 0).WithContext(who));
+  RETURN_IF_ERROR(call.AddPulls(values).WithContext(who));
+  Lanes::Lease lane(lanes_);
+  return lanes_.Run(*lane, call, deadline);
+}
+
+Status PsClient::FinishStep(std::span<const DenseGradient> gradients,
+                            std::span<const DenseValues> values,
+                            Deadline deadline) {
+  const std::string name = "step";
+  DenseCall call({"finish a step"}, servers());
+  const std::string who = base::Concat("worker ", options_.worker);
+  RETURN_IF_ERROR(
+      call.AddUpdates(Op::kAccumulate, gradients, 0, 0).WithContext(who));
+  RequestHead head;
+  head.op = Op::kFinishStep;
+  head.round = NextRound(name);
+  head.timeout_ms = MillisecondsUntil(deadline);
+  call.AddPlain(head, name);
+  Status outcome = call.AddPulls(values).WithContext(who);
+  if (outcome.ok()) {
+    Lanes::Lease lane(lanes_);
+    outcome = lanes_.Run(*lane, call, WithTimeToAnswer(deadline));
+  }
+  if (!outcome.ok()) RepeatRound(name);
+  return outcome;
+}
+
+Status PsClient::FinishStep(Deadline deadline) {
+  return FinishStep({}, {}, deadline);
+}
+
+}  // namespace fleet::ps

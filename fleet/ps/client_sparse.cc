@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Calls on sparse tables.
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "fleet/ps/client.h"
+
+namespace fleet::ps {
+namespace {
+
+using channel::ConstBytes;
+
+// Keys of one answer: half a megabyte.
+constexpr size_t kMaxChanges = 65536;
+
+}  // namespace
+
+Result<const TableInfo*> PsClient::SparseInfo(const Servers& servers,
+                                              TableId id, size_t num_keys,
+                                              size_t num_values,
+                                              const char* what) const {
+  for (const TableInfo& table : servers[0].tables) {
+    if (table.id != id) continue;
+    if (table.dense) {
+      return InvalidArgument("worker ", options_.worker, ": ", what, " ",
+                             table.name, ": it is a dense table");
+    }
+    if (num_values != num_keys * table.dim) {
+      return InvalidArgument("worker ", options_.worker, ": ", what, " ",
+                             table.name, " (", num_keys, " keys): ", num_values,
+                             " values, where a row has ", table.dim);
+    }
+    return &table;
+  }
+  return NotFound("worker ", options_.worker, ": ", what,
+                  ": the servers have no table with id ",
+                  static_cast<uint32_t>(id));
+}
+
+// Requests of some thousand keys, made while the servers are at those before.
+class PsClient::PullCall final : public Call {
+ public:
+  PullCall(const CallName& name, const TableInfo& table,
+           const PullOptions& options, Lane& lane)
+      : Call(name),
+        table_(table),
+        options_(options),
+        stream_(lane.stream),
+        landing_(lane.rows),
+        of_request_(KeysOfChunk(table.dim)) {
+    if (options.count) stream_.Finish();
+  }
+
+  bool HasRequest(uint32_t server, size_t request) override {
+    return stream_.Reach(server, (request + 1) * of_request_) >
+           request * of_request_;
+  }
+
+  void Ask(uint32_t server, size_t request, RequestHead& head,
+           std::vector<ConstBytes>& parts) override {
+    const auto [begin, count] = Range(server, request);
+    head.op = Op::kPull;
+    head.table = table_.id;
+    head.count = count;
+    if (!options_.training) head.flags |= kFlagNotTraining;
+    parts.push_back(std::as_bytes(stream_.keys(server, begin, count)));
+    if (!options_.count) return;
+    head.flags |= kFlagCounts;
+    counts_.resize(count);
+    stream_.Count(server, begin, counts_);
+    parts.push_back(std::as_bytes(std::span(counts_)));
+  }
+
+  std::span<std::byte> Into(uint32_t server, size_t request, size_t) override {
+    const auto [begin, count] = Range(server, request);
+    const std::span<float> direct = stream_.Direct(server, begin, count);
+    if (!direct.empty()) return std::as_writable_bytes(direct);
+    const size_t size = count * table_.dim;
+    if (landing_.size() < size) landing_.resize(size);
+    return std::as_writable_bytes(std::span(landing_).first(size));
+  }
+
+  Status Take(uint32_t server, size_t request,
+              std::span<const std::byte> answer) override {
+    const auto [begin, count] = Range(server, request);
+    const auto* rows = reinterpret_cast<const float*>(answer.data());
+    if (rows == landing_.data()) stream_.Scatter(server, begin, count, rows);
+    return OkStatus();
+  }
+
+ private:
+  // The keys of a request: from which on, and how many.
+  std::pair<size_t, size_t> Range(uint32_t server, size_t request) {
+    const size_t begin = request * of_request_;
+    const size_t end = stream_.Reach(server, begin + of_request_);
+    return {begin, std::min(end - begin, of_request_)};
+  }
+
+  const TableInfo& table_;
+  const PullOptions& options_;
+  KeyStream& stream_;
+  std::vector<float>& landing_;
+  const size_t of_request_;
+  std::vector<uint32_t> counts_;
+};
+
+Status PsClient::Pull(TableId table, std::span<const Key> keys,
+                      std::span<float> rows, const PullOptions& options,
+                      Deadline deadline) {
+  const RowsOfKeys part{keys, rows};
+  return PullParts(table, std::span(&part, 1), options, deadline);
+}
+
+Status PsClient::PullParts(TableId id, std::span<const RowsOfKeys> parts,
+                           const PullOptions& options, Deadline deadline) {
+  const std::shared_ptr<const Servers> servers = this->servers();
+  const TableInfo* table = nullptr;
+  size_t num_keys = 0;
+  for (const RowsOfKeys& part : parts) {
+    ASSIGN_OR_RETURN(table, SparseInfo(*servers, id, part.keys.size(),
+                                       part.rows.size(), "pull"));
+    num_keys += part.keys.size();
+  }
+  if (num_keys == 0) return OkStatus();
+  Lanes::Lease lane(lanes_);
+  lane->stream.Begin(parts, table->dim, num_servers());
+  PullCall call({"pull", table->name, num_keys, "keys"}, *table, options,
+                *lane);
+  RETURN_IF_ERROR(lanes_.Run(*lane, call, deadline));
+  lane->stream.CopyRepeats();
+  return OkStatus();
+}
+
+// Gradients of a key are merged while those of keys before it are under way.
+class PsClient::UpdateCall final : public Call {
+ public:
+  struct Shown {
+    std::vector<float> shows;
+    std::vector<float> clicks;
+  };
+
+  UpdateCall(const CallName& name, Op op, const TableInfo& table,
+             std::span<const ValuesOfKeys> parts, const Shown& shown,
+             uint32_t end_steps, Lane& lane)
+      : Call(name),
+        op_(op),
+        table_(table),
+        parts_(parts),
+        shown_(shown),
+        end_steps_(end_steps),
+        split_(lane.split),
+        merged_(lane.rows),
+        is_whole_(split_.is_identity() && parts.size() == 1),
+        of_request_(KeysOfChunk(table.dim)) {}
+
+  bool HasRequest(uint32_t server, size_t request) override {
+    const size_t size = split_.begin(server + 1) - split_.begin(server);
+    // A server without keys is told that steps are over.
+    if (size == 0) return request == 0 && end_steps_ > 0;
+    if (request * of_request_ >= size) return false;
+    if (is_whole_) return true;
+    const auto [begin, count] = Range(server, request);
+    split_.MergeUpTo(
+        begin + count, parts_, table_.dim,
+        op_ == Op::kAssign ? KeySplit::Merge::kTakeLast : KeySplit::Merge::kSum,
+        merged_);
+    return true;
+  }
+
+  void Ask(uint32_t server, size_t request, RequestHead& head,
+           std::vector<ConstBytes>& parts) override {
+    const auto [begin, count] = Range(server, request);
+    const size_t dim = table_.dim;
+    head.op = op_;
+    head.table = table_.id;
+    head.count = count;
+    if (begin + count == split_.begin(server + 1)) head.end_steps = end_steps_;
+    if (count == 0) return;
+    const std::span<const float> values =
+        is_whole_ ? parts_[0].values : std::span<const float>(merged_);
+    parts.push_back(std::as_bytes(split_.keys().subspan(begin, count)));
+    parts.push_back(std::as_bytes(values.subspan(begin * dim, count * dim)));
+    if (shown_.shows.empty()) return;
+    head.flags |= kFlagShows;
+    parts.push_back(std::as_bytes(std::span(&shown_.shows[begin], count)));
+    parts.push_back(std::as_bytes(std::span(&shown_.clicks[begin], count)));
+  }
+
+ private:
+  // The slots of a request: from which on, and how many.
+  std::pair<size_t, size_t> Range(uint32_t server, size_t request) const {
+    const size_t begin = split_.begin(server) + request * of_request_;
+    return {begin, std::min(of_request_, split_.begin(server + 1) - begin)};
+  }
+
+  const Op op_;
+  const TableInfo& table_;
+  const std::span<const ValuesOfKeys> parts_;
+  const Shown& shown_;
+  const uint32_t end_steps_;
+  KeySplit& split_;
+  std::vector<float>& merged_;
+  const bool is_whole_;  // values need no merging
+  const size_t of_request_;
+};
+
+Status PsClient::Update(Op op, const char* what, TableId id,
+                        std::span<const ValuesOfKeys> parts,
+                        std::span<const float> shows,
+                        std::span<const float> clicks, uint32_t end_steps,
+                        Deadline deadline) {
+  const std::shared_ptr<const Servers> servers = this->servers();
+  const TableInfo* table = nullptr;
+  size_t num_keys = 0;
+  for (const ValuesOfKeys& part : parts) {
+    ASSIGN_OR_RETURN(table, SparseInfo(*servers, id, part.keys.size(),
+                                       part.values.size(), what));
+    num_keys += part.keys.size();
+  }
+  if (table == nullptr || (num_keys == 0 && end_steps == 0)) return OkStatus();
+  Lanes::Lease lane(lanes_);
+  lane->split.Assign(parts, num_servers());
+  UpdateCall::Shown shown;
+  if (!shows.empty()) {
+    shown.shows = lane->split.SumOfEach(shows);
+    shown.clicks = lane->split.SumOfEach(clicks);
+  }
+  UpdateCall call({what, table->name, num_keys, "keys"}, op, *table, parts,
+                  shown, end_steps, *lane);
+  return lanes_.Run(*lane, call, deadline);
+}
+
+Status PsClient::Push(TableId table, std::span<const Key> keys,
+                      std::span<const float> gradients, Deadline deadline,
+                      uint32_t end_steps) {
+  const ValuesOfKeys part{keys, gradients};
+  return PushParts(table, std::span(&part, 1), deadline, end_steps);
+}
+
+Status PsClient::PushParts(TableId table, std::span<const ValuesOfKeys> parts,
+                           Deadline deadline, uint32_t end_steps) {
+  return Update(Op::kPush, "push", table, parts, {}, {}, end_steps, deadline);
+}
+
+Status PsClient::PushShown(TableId table, std::span<const Key> keys,
+                           std::span<const float> gradients,
+                           std::span<const float> shows,
+                           std::span<const float> clicks, Deadline deadline,
+                           uint32_t end_steps) {
+  if (shows.size() != keys.size() || clicks.size() != keys.size()) {
+    return InvalidArgument("worker ", options_.worker, ": push of ",
+                           keys.size(), " keys with ", shows.size(),
+                           " shows and ", clicks.size(), " clicks");
+  }
+  const ValuesOfKeys part{keys, gradients};
+  return Update(Op::kPush, "push", table, std::span(&part, 1), shows, clicks,
+                end_steps, deadline);
+}
+
+Status PsClient::Accumulate(TableId table, std::span<const Key> keys,
+                            std::span<const float> gradients,
+                            Deadline deadline) {
+  const ValuesOfKeys part{keys, gradients};
+  return AccumulateParts(table, std::span(&part, 1), deadline);
+}
+
+Status PsClient::AccumulateParts(TableId table,
+                                 std::span<const ValuesOfKeys> parts,
+                                 Deadline deadline) {
+  return Update(Op::kAccumulate, "push", table, parts, {}, {}, 0, deadline);
+}
+
+Status PsClient::Add(TableId table, std::span<const Key> keys,
+                     std::span<const float> deltas, Deadline deadline) {
+  const ValuesOfKeys part{keys, deltas};
+  return Update(Op::kAdd, "add", table, std::span(&part, 1), {}, {}, 0,
+                deadline);
+}
+
+Status PsClient::Assign(TableId table, std::span<const Key> keys,
+                        std::span<const float> rows, Deadline deadline) {
+  const ValuesOfKeys part{keys, rows};
+  return Update(Op::kAssign, "assign", table, std::span(&part, 1), {}, {}, 0,
+                deadline);
+}
+
+Result<std::vector<Key>> PsClient::TakeChanges(TableId table,
+                                               Deadline deadline) {
+  std::vector<Key> keys;
+  RequestHead head;
+  head.op = Op::kTakeChanges;
+  head.table = table;
+  head.count = kMaxChanges;
+  bool more = true;
+  while (more) {
+    more = false;
+    RETURN_IF_ERROR(
+        RunOnAll({"changes of", TableName(table)}, head, "", deadline,
+                 [&](uint32_t, std::span<const std::byte> bytes) {
+                   const size_t before = keys.size();
+                   const size_t count = bytes.size() / sizeof(Key);
+                   keys.resize(before + count);
+                   if (count > 0) {
+                     std::memcpy(&keys[before], bytes.data(), bytes.size());
+                   }
+                   more = more || count == kMaxChanges;
+                   return OkStatus();
+                 }));
+  }
+  return keys;
+}
+
+}  // namespace fleet::ps

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "fleet/ps/connect.h"
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+namespace fleet::ps {
+
+using channel::Channel;
+using channel::ConstBytes;
+
+Result<std::string> Ask(Channel& channel, const RequestHead& head,
+                        const std::string& body, Deadline deadline) {
+  const std::array<ConstBytes, 2> parts = {std::as_bytes(std::span(&head, 1)),
+                                           std::as_bytes(std::span(body))};
+  RETURN_IF_ERROR(channel.SendParts(parts, deadline));
+  ASSIGN_OR_RETURN(
+      const std::vector<std::byte> reply,
+      channel.RecvMessage(kMaxInline + sizeof(ReplyHead), deadline));
+  ReplyHead reply_head;
+  if (reply.size() < sizeof(reply_head)) return DataLoss("a short reply");
+  std::memcpy(&reply_head, reply.data(), sizeof(reply_head));
+  std::string answer(
+      reinterpret_cast<const char*>(reply.data()) + sizeof(reply_head),
+      reply.size() - sizeof(reply_head));
+  if (reply_head.code != 0) {
+    return Status(static_cast<StatusCode>(reply_head.code), answer);
+  }
+  if (reply_head.apart != 0) {
+    answer.resize(reply_head.count);
+    RETURN_IF_ERROR(
+        channel.Recv(std::as_writable_bytes(std::span(answer)), deadline));
+  }
+  return answer;
+}
+
+OpenConnection ConnectByAddress(const std::vector<channel::Address>& servers,
+                                const ConnectByAddressOptions& options) {
+  channel::MeetOptions meet;
+  meet.self = {channel::ProcessKind::kWorker, options.worker};
+  meet.secret = options.secret;
+  meet.interrupt = options.interrupt;
+  return [servers, meet, shared = options.shared_memory](
+             uint32_t server,
+             Deadline deadline) -> Result<std::unique_ptr<Channel>> {
+    ASSIGN_OR_RETURN(channel::Connection tcp,
+                     channel::Connect(servers[server], meet, deadline));
+    if (tcp.peer.kind != channel::ProcessKind::kServer ||
+        tcp.peer.rank != static_cast<int32_t>(server)) {
+      return FailedPrecondition("server ", server, " is expected at ",
+                                servers[server].ToString(), ", and there is ",
+                                tcp.peer.Name());
+    }
+    if (!shared) return std::move(tcp.channel);
+    RequestHead head;
+    head.op = Op::kDescribe;
+    ASSIGN_OR_RETURN(const std::string answer,
+                     Ask(*tcp.channel, head, "", deadline));
+    ASSIGN_OR_RETURN(const ServerInfo info, DecodeServerInfo(answer));
+    if (info.local_name.empty()) return std::move(tcp.channel);
+    channel::Address local;
+    local.local_name = info.local_name;
+    Result<channel::Connection> near =
+        channel::TryToConnect(local, meet, deadline);
+    // Not on this host, or without memory to share.
+    if (!near.ok()) return std::move(tcp.channel);
+    return std::move(near->channel);
+  };
+}
+
+}  // namespace fleet::ps

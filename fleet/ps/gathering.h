@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef FLEET_PS_GATHERING_H_
+#define FLEET_PS_GATHERING_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "fleet/base/deadline.h"
+#include "fleet/base/mutex.h"
+#include "fleet/base/status.h"
+#include "fleet/ps/roster.h"
+
+namespace fleet::ps {
+
+// Where workers give each other something: each gives bytes, and all get those
+// of all. A barrier of the roster is what they wait at, so what is said there
+// of rounds, incarnations and errors holds here. Thread-safe.
+class Gathering final {
+ public:
+  // `roster` outlives this.
+  explicit Gathering(Roster& roster) : roster_(roster) {}
+
+  // What the workers that have not stopped gave in this round, by worker.
+  Result<std::vector<std::string>> Gather(const std::string& name,
+                                          uint64_t round, int worker,
+                                          uint64_t incarnation,
+                                          std::string bytes, Deadline deadline)
+      EXCLUDES(mutex_);
+
+ private:
+  struct Round {
+    std::map<int, std::string> given;
+    // Of the round before. Nobody gets past the next round before everybody
+    // has taken it.
+    std::vector<std::string> all;
+  };
+
+  Roster& roster_;
+  base::Mutex mutex_;
+  std::map<std::string, Round> rounds_ GUARDED_BY(mutex_);
+};
+
+}  // namespace fleet::ps
+
+#endif  // FLEET_PS_GATHERING_H_

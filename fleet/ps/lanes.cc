@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "fleet/ps/lanes.h"
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "fleet/cluster/message.h"
+
+namespace fleet::ps {
+namespace {
+
+using channel::Channel;
+
+// Between attempts to reach a server that is gone.
+constexpr auto kRetryInterval = std::chrono::milliseconds(20);
+
+// Between looks whether the user wants an end (^C).
+constexpr auto kInterruptInterval = std::chrono::milliseconds(100);
+
+uint64_t RandomNumber() {
+  std::random_device random;
+  return (uint64_t{random()} << 32 | random()) | 1;
+}
+
+// What comes later on these connections belongs to nobody.
+void CloseAll(Lane& lane) {
+  for (Lane::Connection& each : lane.connections) each.channel.reset();
+}
+
+}  // namespace
+
+std::string CallName::ToString() const {
+  std::string text = verb;
+  if (!table.empty()) text += base::Concat(" ", table);
+  if (unit != nullptr) text += base::Concat(" (", count, " ", unit, ")");
+  return text;
+}
+
+uint32_t MillisecondsUntil(Deadline deadline) {
+  if (deadline.is_infinite()) return ~uint32_t{0};
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+      deadline.remaining());
+  return static_cast<uint32_t>(
+      std::clamp<int64_t>(left.count(), 1, ~uint32_t{0}));
+}
+
+Deadline WithTimeToAnswer(Deadline deadline) {
+  if (deadline.is_infinite()) return deadline;
+  return Deadline::At(deadline.time_point() + std::chrono::seconds(5));
+}
+
+std::span<std::byte> Call::Into(uint32_t, size_t, size_t) { return {}; }
+
+Status Call::Take(uint32_t, size_t, std::span<const std::byte>) {
+  return OkStatus();
+}
+
+Lanes::Lanes(uint32_t num_servers, OpenConnection open,
+             const LaneOptions& options)
+    : num_servers_(num_servers),
+      open_(std::move(open)),
+      options_(options),
+      incarnation_(RandomNumber()) {}
+
+std::unique_ptr<Lane> Lanes::Borrow() {
+  base::MutexLock lock(mutex_);
+  if (!idle_.empty()) {
+    std::unique_ptr<Lane> lane = std::move(idle_.back());
+    idle_.pop_back();
+    return lane;
+  }
+  auto lane = std::make_unique<Lane>();
+  lane->number = num_lanes_++;
+  lane->connections.resize(num_servers_);
+  return lane;
+}
+
+void Lanes::GiveBack(std::unique_ptr<Lane> lane) {
+  base::MutexLock lock(mutex_);
+  idle_.push_back(std::move(lane));
+}
+
+Status Lanes::Named(const Status& status, const CallName& name,
+                    uint32_t server) const {
+  if (status.ok()) return status;
+  return status.WithContext(base::Concat("worker ", options_.worker, ": ",
+                                         name.ToString(), " at server ",
+                                         server));
+}
+
+Status Lanes::OpenLife(uint32_t server, Deadline deadline) {
+  base::MutexLock lock(mutex_);
+  life_.number = kLifeLane;
+  life_.connections.resize(num_servers_);
+  return Open(life_, server, deadline);
+}
+
+Status Lanes::Open(Lane& lane, uint32_t server, Deadline deadline) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Channel> channel, open_(server, deadline));
+  RequestHead head;
+  head.op = Op::kHello;
+  const std::string body = cluster::MessageWriter()
+                               .U32(static_cast<uint32_t>(options_.worker))
+                               .U32(lane.number)
+                               .U64(incarnation_)
+                               .Take();
+  RETURN_IF_ERROR(Ask(*channel, head, body, deadline).status());
+  lane.connections[server].channel = std::move(channel);
+  return OkStatus();
+}
+
+Status Lanes::SendRequest(Lane& lane, Call& call, uint32_t server,
+                          Deadline deadline) {
+  Lane::Connection& connection = lane.connections[server];
+  if (connection.channel == nullptr) {
+    RETURN_IF_ERROR(Open(lane, server, deadline));
+    // It may have been started anew since another lane was used.
+    if (welcome_ && options_.reconnect_for.count() > 0) {
+      RETURN_IF_ERROR(welcome_(*connection.channel, server, deadline));
+    }
+  }
+  RequestHead head;
+  lane.parts.resize(1);
+  call.Ask(server, connection.sent, head, lane.parts);
+  head.sequence = connection.first_sequence + connection.sent;
+  lane.parts[0] = std::as_bytes(std::span(&head, 1));
+  RETURN_IF_ERROR(connection.channel->SendParts(lane.parts, deadline));
+  ++connection.sent;
+  connection.next_sequence =
+      std::max(connection.next_sequence, head.sequence + 1);
+  return OkStatus();
+}
+
+Result<uint64_t> Lanes::AwaitReply(Channel& channel, Deadline deadline) {
+  if (!options_.interrupt) return channel.NextSize(deadline);
+  while (true) {
+    Result<uint64_t> byte_size = channel.NextSize(
+        Earlier(deadline, Deadline::After(kInterruptInterval)));
+    if (byte_size.ok() ||
+        byte_size.status().code() != StatusCode::kDeadlineExceeded ||
+        deadline.expired()) {
+      return byte_size;
+    }
+    RETURN_IF_ERROR(options_.interrupt());
+  }
+}
+
+// `outcome` is what the server said; the return value how the connection is.
+Status Lanes::TakeReply(Lane& lane, Call& call, uint32_t server,
+                        Deadline deadline, Status* outcome) {
+  Lane::Connection& connection = lane.connections[server];
+  Channel& channel = *connection.channel;
+  const size_t request = connection.received;
+  const uint64_t sequence = connection.first_sequence + request;
+  ASSIGN_OR_RETURN(const uint64_t byte_size, AwaitReply(channel, deadline));
+  if (byte_size < sizeof(ReplyHead) ||
+      byte_size > sizeof(ReplyHead) + kMaxInline) {
+    return DataLoss("a reply of ", byte_size, " bytes");
+  }
+  lane.small.resize(byte_size);
+  RETURN_IF_ERROR(channel.Recv(lane.small, deadline));
+  ReplyHead head;
+  std::memcpy(&head, lane.small.data(), sizeof(head));
+  if (head.sequence != sequence) {
+    return DataLoss("the reply to request ", head.sequence, " instead of ",
+                    sequence);
+  }
+  const std::span<const std::byte> inlined =
+      std::span(lane.small).subspan(sizeof(head));
+  if (head.code != 0) {
+    *outcome = Status(static_cast<StatusCode>(head.code),
+                      std::string(reinterpret_cast<const char*>(inlined.data()),
+                                  inlined.size()));
+    ++connection.received;
+    return OkStatus();
+  }
+  const std::span<std::byte> into = call.Into(server, request, head.count);
+  if (head.count != into.size() ||
+      (head.apart == 0 && head.count != inlined.size())) {
+    return DataLoss("an answer of ", head.count, " bytes instead of ",
+                    into.size());
+  }
+  if (head.apart != 0) {
+    RETURN_IF_ERROR(channel.Recv(into, deadline));
+  } else if (!into.empty()) {
+    std::memcpy(into.data(), inlined.data(), into.size());
+  }
+  *outcome = call.Take(server, request, into);
+  ++connection.received;
+  return OkStatus();
+}
+
+Status Lanes::Recover(Lane& lane, const CallName& name, uint32_t server,
+                      const Status& status, Deadline deadline) {
+  Lane::Connection& connection = lane.connections[server];
+  if (status.code() != StatusCode::kUnavailable ||
+      options_.reconnect_for.count() == 0) {
+    CloseAll(lane);
+    return Named(status, name, server);
+  }
+  connection.channel.reset();
+  const Deadline patience =
+      Earlier(deadline, Deadline::After(options_.reconnect_for));
+  base::Interrupt never;
+  while (true) {
+    if (Open(lane, server, patience).ok()) {
+      const Status welcome =
+          welcome_ ? welcome_(*connection.channel, server, patience)
+                   : OkStatus();
+      if (welcome.ok() && OpenLife(server, patience).ok()) break;
+      if (welcome.code() == StatusCode::kFailedPrecondition) {
+        CloseAll(lane);
+        return Named(welcome, name, server);
+      }
+    }
+    if (patience.expired()) {
+      CloseAll(lane);
+      return Named(status.WithContext("it did not come back"), name, server);
+    }
+    if (options_.interrupt) RETURN_IF_ERROR(options_.interrupt());
+    (void)never.SleepUntil(Earlier(patience, Deadline::After(kRetryInterval)));
+  }
+  // From the first that was not answered on; the server knows which of them it
+  // has done.
+  connection.sent = connection.received;
+  return OkStatus();
+}
+
+// Requests go to every server as far as max_inflight allows, then a reply is
+// taken from each. Unanswered requests to a server are at most max_inflight
+// parts, and pulls, whose replies are large, are small: so a server that waits
+// to send finds the client reading sooner or later, whatever the channel holds.
+Status Lanes::Run(Lane& lane, Call& call, Deadline deadline) {
+  for (Lane::Connection& connection : lane.connections) {
+    connection.first_sequence = connection.next_sequence;
+    connection.sent = 0;
+    connection.received = 0;
+  }
+  Status failure;  // of a server; what was sent is still answered
+  for (bool busy = true; busy;) {
+    busy = false;
+    for (uint32_t s = 0; s < num_servers_; ++s) {
+      const Lane::Connection& at = lane.connections[s];
+      while (failure.ok() && at.sent - at.received < options_.max_inflight &&
+             call.HasRequest(s, at.sent)) {
+        const Status sent = SendRequest(lane, call, s, deadline);
+        if (!sent.ok()) {
+          RETURN_IF_ERROR(Recover(lane, call.name(), s, sent, deadline));
+        }
+      }
+    }
+    for (uint32_t s = 0; s < num_servers_; ++s) {
+      const Lane::Connection& at = lane.connections[s];
+      if (at.received == at.sent) continue;
+      busy = true;
+      Status outcome;
+      const Status taken = TakeReply(lane, call, s, deadline, &outcome);
+      if (!taken.ok()) {
+        RETURN_IF_ERROR(Recover(lane, call.name(), s, taken, deadline));
+      } else if (!outcome.ok() && failure.ok()) {
+        failure = Named(outcome, call.name(), s);
+      }
+    }
+  }
+  return failure;
+}
+
+}  // namespace fleet::ps

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A worker's connections to all servers, and how a call runs over them. Private
+// to ps/; what users see is in client.h.
+//
+// A lane is a connection to each server. It belongs to one call at a time, and
+// outlives its connections: requests on it are numbered, so that a server knows
+// those which come again after a connection was lost.
+
+#ifndef FLEET_PS_LANES_H_
+#define FLEET_PS_LANES_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "fleet/base/deadline.h"
+#include "fleet/base/interrupt.h"
+#include "fleet/base/mutex.h"
+#include "fleet/base/status.h"
+#include "fleet/channel/channel.h"
+#include "fleet/ps/connect.h"
+#include "fleet/ps/key_split.h"
+#include "fleet/ps/key_stream.h"
+#include "fleet/ps/wire.h"
+
+namespace fleet::ps {
+
+// A call, for its errors: "pull emb (4096 keys)". Put together only for them:
+// it would take as long as a pull of one key.
+struct CallName {
+  const char* verb = "";
+  std::string_view table;
+  size_t count = 0;
+  const char* unit = nullptr;  // null: no count
+
+  std::string ToString() const;
+};
+
+// What is asked of each server: requests 0, 1, 2 and so on, answered in order.
+class Call {
+ public:
+  explicit Call(const CallName& name) : name_(name) {}
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  virtual ~Call() = default;
+
+  // Whether there is a request `request` to `server`. Asked in their order,
+  // and again for those that a lost connection leaves unanswered. While it
+  // works for the next request, servers are at those before.
+  virtual bool HasRequest(uint32_t server, size_t request) = 0;
+  // Fills the head and adds the pieces that follow it, which stay until the
+  // next call of Ask.
+  virtual void Ask(uint32_t server, size_t request, RequestHead& head,
+                   std::vector<channel::ConstBytes>& parts) = 0;
+  // Where an answer of `byte_size` bytes goes. DataLoss when what is returned
+  // has another size.
+  virtual std::span<std::byte> Into(uint32_t server, size_t request,
+                                    size_t byte_size);
+  // The answer is there.
+  virtual Status Take(uint32_t server, size_t request,
+                      std::span<const std::byte> answer);
+
+  const CallName& name() const { return name_; }
+
+ private:
+  const CallName name_;
+};
+
+// For calls in which a server waits: how long it may, as its request says it,
+// and until when the caller waits. The server says who was missing when its
+// time is over, and its reply must have time to come.
+uint32_t MillisecondsUntil(Deadline deadline);
+Deadline WithTimeToAnswer(Deadline deadline);
+
+struct Lane {
+  struct Connection {
+    std::unique_ptr<channel::Channel> channel;  // null: to be opened
+    uint64_t next_sequence = 1;
+    // Of the call that runs.
+    uint64_t first_sequence = 1;
+    size_t sent = 0;
+    size_t received = 0;
+  };
+  uint32_t number = 0;
+  std::vector<Connection> connections;
+
+  // Memory that calls use again.
+  KeySplit split;
+  KeyStream stream;
+  std::vector<float> rows;
+  std::vector<std::byte> small;
+  std::vector<channel::ConstBytes> parts;
+};
+
+struct LaneOptions {
+  int32_t worker = 0;
+  std::chrono::milliseconds reconnect_for{0};
+  size_t max_inflight = 4;
+  base::InterruptCheck interrupt;
+};
+
+// Thread-safe, but for Run, whose lane is one thread's.
+class Lanes final {
+ public:
+  // Called when a server that was lost is reached again, before a call goes on
+  // with it. FailedPrecondition ends the call; other errors are tried again.
+  using Welcome =
+      std::function<Status(channel::Channel&, uint32_t server, Deadline)>;
+
+  Lanes(uint32_t num_servers, OpenConnection open, const LaneOptions& options);
+
+  uint32_t num_servers() const { return num_servers_; }
+  int32_t worker() const { return options_.worker; }
+  void set_welcome(Welcome welcome) { welcome_ = std::move(welcome); }
+
+  // A lane for the length of a call.
+  class Lease final {
+   public:
+    explicit Lease(Lanes& lanes) : lanes_(lanes), lane_(lanes.Borrow()) {}
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    ~Lease() { lanes_.GiveBack(std::move(lane_)); }
+    Lane& operator*() const { return *lane_; }
+    Lane* operator->() const { return lane_.get(); }
+
+   private:
+    Lanes& lanes_;
+    std::unique_ptr<Lane> lane_;
+  };
+
+  // Ok when every request was answered well. Otherwise the first failure, which
+  // names worker, call and server; requests that were sent are still answered.
+  Status Run(Lane& lane, Call& call, Deadline deadline);
+
+  // Opens the connection by which the server sees that this worker lives; it
+  // carries nothing more.
+  Status OpenLife(uint32_t server, Deadline deadline);
+
+  // Adds worker, call and server to a failure.
+  Status Named(const Status& status, const CallName& name,
+               uint32_t server) const;
+
+ private:
+  std::unique_ptr<Lane> Borrow();
+  void GiveBack(std::unique_ptr<Lane> lane);
+  Status Open(Lane& lane, uint32_t server, Deadline deadline);
+  // Gets a lost connection back, if `status` and the options let it, so that
+  // the call goes on; else what ends the call.
+  Status Recover(Lane& lane, const CallName& name, uint32_t server,
+                 const Status& status, Deadline deadline);
+  Status SendRequest(Lane& lane, Call& call, uint32_t server,
+                     Deadline deadline);
+  // The size of the next message; asks meanwhile whether to go on.
+  Result<uint64_t> AwaitReply(channel::Channel& channel, Deadline deadline);
+  Status TakeReply(Lane& lane, Call& call, uint32_t server, Deadline deadline,
+                   Status* outcome);
+
+  const uint32_t num_servers_;
+  const OpenConnection open_;
+  const LaneOptions options_;
+  const uint64_t incarnation_;
+  Welcome welcome_;
+
+  base::Mutex mutex_;
+  std::vector<std::unique_ptr<Lane>> idle_ GUARDED_BY(mutex_);
+  uint32_t num_lanes_ GUARDED_BY(mutex_) = 0;
+  Lane life_ GUARDED_BY(mutex_);
+};
+
+}  // namespace fleet::ps
+
+#endif  // FLEET_PS_LANES_H_

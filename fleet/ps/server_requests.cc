@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What a server does for each kind of request.
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "fleet/cluster/message.h"
+#include "fleet/ps/server.h"
+
+namespace fleet::ps {
+namespace {
+
+// The parts of a body, taken from its front.
+class Body final {
+ public:
+  explicit Body(std::span<const std::byte> bytes) : rest_(bytes) {}
+
+  // Empty, and not whole(), when there are not so many bytes. The buffer of a
+  // request is aligned, and parts come in the order of their alignment.
+  template <typename T>
+  std::span<const T> Take(uint64_t count) {
+    if (count > rest_.size() / sizeof(T)) {
+      short_ = true;
+      rest_ = {};
+      return {};
+    }
+    const auto* at = reinterpret_cast<const T*>(rest_.data());
+    rest_ = rest_.subspan(count * sizeof(T));
+    return {at, count};
+  }
+  std::string_view rest() const {
+    return {reinterpret_cast<const char*>(rest_.data()), rest_.size()};
+  }
+  // InvalidArgument when something was missing or is left over.
+  Status Finish() const {
+    if (!short_ && rest_.empty()) return OkStatus();
+    return InvalidArgument("a request that does not have the size it says");
+  }
+
+ private:
+  std::span<const std::byte> rest_;
+  bool short_ = false;
+};
+
+std::span<const std::byte> BytesOf(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+}  // namespace
+
+Result<PsServer::Table*> PsServer::Find(TableId id) {
+  base::MutexLock lock(mutex_);
+  const auto it = tables_.find(id);
+  if (it != tables_.end()) return &it->second;
+  return NotFound("no table with id ", static_cast<uint32_t>(id));
+}
+
+Result<table::DenseTable*> PsServer::FindDense(TableId id) {
+  ASSIGN_OR_RETURN(Table* const table, Find(id));
+  if (table->dense != nullptr) return table->dense.get();
+  return InvalidArgument("table ", table->sparse->name(), " is not dense");
+}
+
+Result<std::span<const std::byte>> PsServer::Handle(Session& session,
+                                                    const Request& request) {
+  using Nothing = std::span<const std::byte>;
+  const RequestHead& head = request.head;
+  if (head.op == Op::kDescribe) {
+    session.text = Encode(Describe());
+    return BytesOf(session.text);
+  }
+  if (head.op == Op::kHello) {
+    RETURN_IF_ERROR(HandleHello(session, request));
+    return Nothing();
+  }
+  if (session.worker < 0) {
+    return FailedPrecondition("a request before the hello");
+  }
+  switch (head.op) {
+    case Op::kPull:
+      return HandlePull(session, request);
+    case Op::kPush:
+    case Op::kAccumulate:
+    case Op::kAdd:
+    case Op::kAssign:
+      RETURN_IF_ERROR(HandleUpdate(session, request));
+      return Nothing();
+    case Op::kTakeChanges:
+      return HandleTakeChanges(session, request);
+    case Op::kEndStep: {
+      ASSIGN_OR_RETURN(Table* const table, Find(head.table));
+      if (table->sparse != nullptr) table->sparse->EndStep();
+      if (table->dense != nullptr) table->dense->EndStep();
+      return Nothing();
+    }
+    case Op::kFinishStep:
+    case Op::kBarrier:
+      RETURN_IF_ERROR(HandleBarrier(session, request));
+      return Nothing();
+    case Op::kGather:
+      return HandleGather(session, request);
+    case Op::kSave:
+      RETURN_IF_ERROR(HandleSave(request));
+      return Nothing();
+    case Op::kLoad:
+      RETURN_IF_ERROR(HandleLoad(request));
+      return Nothing();
+    case Op::kShrink:
+      return HandleShrink(session, request);
+    case Op::kStats:
+      return HandleStats(session, request);
+    case Op::kCreate: {
+      ASSIGN_OR_RETURN(const TableSpec spec,
+                       DecodeTableSpec(Body(request.body).rest()));
+      RETURN_IF_ERROR(Create(spec));
+      return Nothing();
+    }
+    case Op::kBye:
+      roster_.Stop(session.worker);
+      return Nothing();
+    default:
+      return InvalidArgument("an unknown request, ",
+                             static_cast<uint32_t>(head.op));
+  }
+}
+
+Status PsServer::HandleHello(Session& session, const Request& request) {
+  cluster::MessageReader in(Body(request.body).rest());
+  const auto worker = static_cast<int>(in.U32());
+  const uint32_t lane_number = in.U32();
+  const uint64_t incarnation = in.U64();
+  RETURN_IF_ERROR(in.Finish());
+  if (session.worker >= 0) return FailedPrecondition("a second hello");
+  RETURN_IF_ERROR(roster_.Enter(worker));
+  session.worker = worker;
+  session.incarnation = incarnation;
+  {
+    base::MutexLock lock(mutex_);
+    std::shared_ptr<Lane>& lane = lanes_[{worker, lane_number}];
+    if (lane == nullptr) lane = std::make_shared<Lane>();
+    session.lane = lane;
+  }
+  // Waits for a push of the connection before, if one is still at work.
+  base::MutexLock lock(session.lane->mutex);
+  if (session.lane->incarnation != incarnation) {
+    session.lane->incarnation = incarnation;
+    session.lane->last_sequence = 0;
+    session.lane->last_outcome = OkStatus();
+    session.lane->gathered = {};
+  }
+  if (lane_number == kLifeLane && options_.on_arrival) {
+    options_.on_arrival(worker, session.way);
+  }
+  return OkStatus();
+}
+
+Result<std::span<const std::byte>> PsServer::HandlePull(
+    Session& session, const Request& request) {
+  const RequestHead& head = request.head;
+  if ((head.flags & kFlagDense) != 0) return PullDense(session, request);
+  ASSIGN_OR_RETURN(Table* const table, Find(head.table));
+  if (table->sparse == nullptr) return InvalidArgument("no sparse table");
+  Body body(request.body);
+  const auto keys = body.Take<table::Key>(head.count);
+  table::PullOptions options;
+  options.training = (head.flags & kFlagNotTraining) == 0;
+  if ((head.flags & kFlagCounts) != 0) {
+    options.counts = body.Take<uint32_t>(head.count);
+  }
+  RETURN_IF_ERROR(body.Finish());
+  session.rows.resize(keys.size() * table->sparse->dim());
+  RETURN_IF_ERROR(table->sparse->Pull(keys, session.rows, options));
+  num_pulled_keys_.fetch_add(keys.size(), std::memory_order_relaxed);
+  return std::as_bytes(std::span(session.rows));
+}
+
+Result<std::span<const std::byte>> PsServer::PullDense(Session& session,
+                                                       const Request& request) {
+  Body body(request.body);
+  const auto sections = body.Take<DenseSection>(request.head.count);
+  RETURN_IF_ERROR(body.Finish());
+  uint64_t num_values = 0;
+  for (const DenseSection& section : sections) {
+    if (section.count > kChunkValues ||
+        (num_values += section.count) > kChunkValues) {
+      return InvalidArgument("a pull of more than ", kChunkValues,
+                             " values at once");
+    }
+  }
+  session.rows.resize(num_values);
+  std::span<float> rest = session.rows;
+  for (const DenseSection& section : sections) {
+    ASSIGN_OR_RETURN(table::DenseTable* const table, FindDense(section.table));
+    RETURN_IF_ERROR(table->PullFrom(section.offset, rest.first(section.count)));
+    rest = rest.subspan(section.count);
+  }
+  return std::as_bytes(std::span(session.rows));
+}
+
+Status PsServer::HandleUpdate(Session& session, const Request& request) {
+  if (options_.push_delay.count() > 0) {
+    std::this_thread::sleep_for(options_.push_delay);
+  }
+  Lane& lane = *session.lane;
+  base::MutexLock lock(lane.mutex);
+  if (request.head.sequence <= lane.last_sequence) {
+    num_repeated_.fetch_add(1, std::memory_order_relaxed);
+    return request.head.sequence == lane.last_sequence ? lane.last_outcome
+                                                       : OkStatus();
+  }
+  Status outcome = (request.head.flags & kFlagDense) != 0
+                       ? UpdateDense(request, lane)
+                       : UpdateSparse(session, request);
+  lane.last_sequence = request.head.sequence;
+  lane.last_outcome = outcome;
+  return outcome;
+}
+
+Status PsServer::UpdateSparse(Session& session, const Request& request) {
+  const RequestHead& head = request.head;
+  ASSIGN_OR_RETURN(Table* const found, Find(head.table));
+  if (found->sparse == nullptr) return InvalidArgument("no sparse table");
+  table::SparseTable& table = *found->sparse;
+  Body body(request.body);
+  const auto keys = body.Take<table::Key>(head.count);
+  const auto values = body.Take<float>(head.count * table.dim());
+  table::PushOptions options;
+  if ((head.flags & kFlagShows) != 0) {
+    options.shows = body.Take<float>(head.count);
+    options.clicks = body.Take<float>(head.count);
+  }
+  RETURN_IF_ERROR(body.Finish());
+  num_pushed_keys_.fetch_add(keys.size(), std::memory_order_relaxed);
+  switch (head.op) {
+    case Op::kPush:
+      RETURN_IF_ERROR(table.Push(keys, values, options));
+      table.EndStep(head.end_steps);
+      return OkStatus();
+    case Op::kAccumulate:
+      return table.Accumulate(keys, values);
+    case Op::kAssign:
+      return table.Assign(keys, values);
+    default:
+      if (table.options().num_geo_workers == 0) return table.Add(keys, values);
+      return table.AddFrom(session.worker, keys, values);
+  }
+}
+
+Status PsServer::UpdateDense(const Request& request, Lane& lane) {
+  const RequestHead& head = request.head;
+  Body body(request.body);
+  const auto sections = body.Take<DenseSection>(head.count);
+  for (const DenseSection& section : sections) {
+    ASSIGN_OR_RETURN(table::DenseTable* const table, FindDense(section.table));
+    const auto values = body.Take<float>(section.count);
+    if (values.size() != section.count) return body.Finish();
+    RETURN_IF_ERROR(UpdateSection(head.op, section, values, lane, *table));
+    if ((section.flags & kFlagLast) != 0) table->EndStep(head.end_steps);
+  }
+  return body.Finish();
+}
+
+Status PsServer::UpdateSection(Op op, const DenseSection& section,
+                               std::span<const float> values, Lane& lane,
+                               table::DenseTable& table) {
+  if (section.offset > table.part().size() ||
+      values.size() > table.part().size() - section.offset) {
+    return InvalidArgument("table ", table.name(), ": values [", section.offset,
+                           ", ", section.offset + values.size(), ") of ",
+                           table.part().size());
+  }
+  std::span<const float> whole = values;
+  if (values.size() != table.part().size()) {
+    lane.gathered.resize(table.part().size());
+    std::copy(values.begin(), values.end(),
+              lane.gathered.begin() + static_cast<ptrdiff_t>(section.offset));
+    whole = lane.gathered;
+  }
+  if ((section.flags & kFlagLast) == 0) return OkStatus();
+  switch (op) {
+    case Op::kPush:
+      return table.Push(whole);
+    case Op::kAccumulate:
+      return table.Accumulate(whole);
+    case Op::kAssign:
+      if ((section.flags & kFlagIfNew) != 0 && table.initialized()) {
+        return OkStatus();
+      }
+      return table.Assign(whole);
+    default:
+      return table.Add(whole);
+  }
+}
+
+Result<std::span<const std::byte>> PsServer::HandleTakeChanges(
+    Session& session, const Request& request) {
+  ASSIGN_OR_RETURN(Table* const table, Find(request.head.table));
+  if (table->sparse == nullptr) return InvalidArgument("no sparse table");
+  // A reply that was lost must not lose the keys, so it is numbered as pushes
+  // are, and kept.
+  Lane& lane = *session.lane;
+  base::MutexLock lock(lane.mutex);
+  if (request.head.sequence > lane.last_sequence) {
+    ASSIGN_OR_RETURN(
+        const std::vector<table::Key> keys,
+        table->sparse->TakeChanges(session.worker, request.head.count));
+    lane.gathered.resize(keys.size() * 2);
+    if (!keys.empty()) {
+      std::memcpy(lane.gathered.data(), keys.data(), keys.size() * 8);
+    }
+    lane.last_sequence = request.head.sequence;
+    lane.last_outcome = OkStatus();
+  }
+  session.rows = lane.gathered;
+  return std::as_bytes(std::span(session.rows));
+}
+
+Status PsServer::FinishStep(int num_workers) {
+  const double scale = 1.0 / num_workers;
+  Status first;
+  for (Table* table : AllTables()) {
+    Status applied = table->sparse != nullptr
+                         ? table->sparse->ApplyAccumulated(scale)
+                         : table->dense->ApplyAccumulated(scale);
+    if (first.ok()) first = std::move(applied);
+    if (table->sparse != nullptr) {
+      table->sparse->EndStep();
+    } else {
+      table->dense->EndStep();
+    }
+  }
+  return first;
+}
+
+Status PsServer::HandleBarrier(const Session& session, const Request& request) {
+  const RequestHead& head = request.head;
+  const std::string name(Body(request.body).rest());
+  const Deadline deadline =
+      Deadline::After(std::chrono::milliseconds(head.timeout_ms));
+  std::function<Status(int)> complete;
+  if (head.op == Op::kFinishStep) {
+    complete = [this](int num_workers) { return FinishStep(num_workers); };
+  }
+  return roster_.Barrier(name, head.round, session.worker, session.incarnation,
+                         deadline, complete);
+}
+
+Result<std::span<const std::byte>> PsServer::HandleGather(
+    Session& session, const Request& request) {
+  cluster::MessageReader in(Body(request.body).rest());
+  const std::string name = in.Text();
+  std::string bytes = in.Text();
+  RETURN_IF_ERROR(in.Finish());
+  ASSIGN_OR_RETURN(
+      const std::vector<std::string> all,
+      gathering_.Gather(
+          name, request.head.round, session.worker, session.incarnation,
+          std::move(bytes),
+          Deadline::After(std::chrono::milliseconds(request.head.timeout_ms))));
+  session.text = cluster::MessageWriter().Texts(all).Take();
+  return BytesOf(session.text);
+}
+
+Status PsServer::HandleSave(const Request& request) {
+  cluster::MessageReader in(Body(request.body).rest());
+  const std::string folder = in.Text();
+  table::SaveId id;
+  id.number = in.U64();
+  id.kind = in.U8() == 0 ? table::SaveKind::kBase : table::SaveKind::kDelta;
+  const bool text = in.U8() != 0;
+  RETURN_IF_ERROR(in.Finish());
+  id.server = static_cast<uint32_t>(options_.rank);
+  id.num_servers = options_.num_servers;
+  ASSIGN_OR_RETURN(Table* const table, Find(request.head.table));
+  RETURN_IF_ERROR(base::MakeFolders(folder));
+  if (table->dense != nullptr) {
+    RETURN_IF_ERROR(table->dense->Save(folder, id).status());
+    NoteSaved(request.head.table, folder, id.number);
+    return OkStatus();
+  }
+  if (text) {
+    const std::string& name = table->sparse->name();
+    const base::Path texts = base::Path(folder) / (name + "_txt");
+    RETURN_IF_ERROR(base::MakeFolders(texts));
+    RETURN_IF_ERROR(table->sparse->SaveText(
+        texts / base::Concat(name, ".block", options_.rank, ".txt")));
+  }
+  RETURN_IF_ERROR(table->sparse->Save(folder, {id}).status());
+  NoteSaved(request.head.table, folder, id.number);
+  return OkStatus();
+}
+
+void PsServer::NoteSaved(TableId table, const std::string& folder,
+                         uint64_t number) {
+  if (!options_.on_saved) return;
+  const size_t num_tables = AllTables().size();
+  base::MutexLock lock(saving_);
+  if (save_ != std::pair(folder, number)) {
+    save_ = {folder, number};
+    saved_.clear();
+  }
+  saved_.insert(table);
+  if (saved_.size() == num_tables) options_.on_saved(folder);
+}
+
+Status PsServer::HandleLoad(const Request& request) {
+  const std::string folder(Body(request.body).rest());
+  ASSIGN_OR_RETURN(Table* const table, Find(request.head.table));
+  if (table->dense != nullptr) return table->dense->Load(folder).status();
+  return table->sparse
+      ->Load(folder, static_cast<uint32_t>(options_.rank), options_.num_servers)
+      .status();
+}
+
+Result<std::span<const std::byte>> PsServer::HandleShrink(
+    Session& session, const Request& request) {
+  ASSIGN_OR_RETURN(Table* const table, Find(request.head.table));
+  if (table->sparse == nullptr) return InvalidArgument("no sparse table");
+  ASSIGN_OR_RETURN(
+      const uint64_t erased,
+      table->sparse->Shrink(static_cast<uint32_t>(request.head.count)));
+  session.text = cluster::MessageWriter().U64(erased).Take();
+  return BytesOf(session.text);
+}
+
+Result<std::span<const std::byte>> PsServer::HandleStats(
+    Session& session, const Request& request) {
+  ASSIGN_OR_RETURN(Table* const table, Find(request.head.table));
+  table::SparseTableStats stats;
+  if (table->sparse != nullptr) {
+    stats = table->sparse->stats();
+  } else {
+    stats.byte_size = table->dense->byte_size();
+    stats.num_nonfinite = table->dense->num_nonfinite();
+    stats.step = table->dense->step();
+  }
+  session.text = cluster::MessageWriter()
+                     .U64(stats.num_rows)
+                     .U64(stats.num_candidates)
+                     .U64(stats.num_rows_in_memory)
+                     .U64(stats.byte_size)
+                     .U64(stats.num_nonfinite)
+                     .U64(stats.step)
+                     .Take();
+  return BytesOf(session.text);
+}
+
+ServerInfo PsServer::Describe() const {
+  ServerInfo info;
+  info.server = static_cast<uint32_t>(options_.rank);
+  info.num_servers = options_.num_servers;
+  info.num_workers = static_cast<uint32_t>(options_.num_workers);
+  info.local_name = local_name_;
+  base::MutexLock lock(mutex_);
+  for (const auto& [id, table] : tables_) {
+    TableInfo described;
+    described.id = id;
+    if (table.sparse != nullptr) {
+      described.name = table.sparse->name();
+      described.dim = table.sparse->dim();
+    } else {
+      described.name = table.dense->name();
+      described.dense = true;
+      described.size = table.dense->size();
+      described.begin = table.dense->part().begin;
+      described.end = table.dense->part().end;
+      described.initialized = table.dense->initialized();
+    }
+    info.tables.push_back(std::move(described));
+  }
+  return info;
+}
+
+}  // namespace fleet::ps
