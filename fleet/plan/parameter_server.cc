@@ -106,9 +106,10 @@ class Server final {
     if (SendGradients(rewrite)) plan.passes.emplace_back("send_gradients");
     std::set<std::string> unread = RemoveUpdates(rewrite);
     EndStep(rewrite);
-    rewrite.Apply(main_.block(0));
+    const std::set<std::string> rates = Rates();
+    rewrite.Apply(main_.block(0));  // from here on, index_ is of the past
     const std::set<std::string> state =
-        RemoveUnread(main_, std::move(unread), Rates());
+        RemoveUnread(main_, std::move(unread), rates);
     plan.passes.emplace_back("remove_updates");
     RewriteStartup(state);
     plan.passes.emplace_back("startup_of_worker");
@@ -274,7 +275,7 @@ class Server final {
       if (table.sparse) continue;
       parameters.Add(table.parameter, table.spec.id);
       if (block.FindHere(table.parameter) == nullptr) {
-        block.AddVariable(*index_.block().Find(table.parameter));
+        block.AddVariable(*main_.block(0).Find(table.parameter));
       }
     }
     if (!parameters.names.empty()) {

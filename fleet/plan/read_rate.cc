@@ -71,8 +71,8 @@ class RateReader final {
     }
     std::optional<Scaled> scaled = AsScale(name);
     if (scaled.has_value() && scaled->bias == 0.0) {
-      ASSIGN_OR_RETURN(LearningRate rate, Read(scaled->x));
-      rate.factor *= scaled->factor;
+      Result<LearningRate> rate = Read(scaled->x);
+      if (rate.ok()) rate->factor *= scaled->factor;
       return rate;
     }
     const size_t last = main_.writers(name).back();
