@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <new>
 #include <random>
+#include <system_error>
 #include <unistd.h>
 
 #include "fleet/base/log.h"
@@ -216,11 +218,18 @@ void PsServer::Adopt(std::unique_ptr<Channel> channel, const char* way) {
     Connection& connection = connections_.emplace_back();
     connection.channel = std::move(channel);
     connection.way = way;
-    connection.thread = std::thread([this, &connection] {
-      Serve(connection);
-      connection.channel->Close();
-      connection.ended = true;
-    });
+    try {
+      connection.thread = std::thread([this, &connection] {
+        Serve(connection);
+        connection.channel->Close();
+        connection.ended = true;
+      });
+    } catch (const std::system_error& error) {
+      // Others are served as before; this peer sees that its connection ended.
+      FLEET_LOG(WARNING) << "server " << options_.rank << ": no thread for "
+                         << connection.channel->peer() << ": " << error.what();
+      connections_.pop_back();
+    }
   }
   for (Connection& connection : ended) connection.thread.join();
 }
@@ -296,7 +305,7 @@ Status PsServer::ServeOne(Session& session) {
   request.body = std::span(session.request).subspan(sizeof(RequestHead));
   num_requests_.fetch_add(1, std::memory_order_relaxed);
   ++num_busy_;
-  Result<std::span<const std::byte>> payload = Handle(session, request);
+  Result<std::span<const std::byte>> payload = HandleInMemory(session, request);
   Status sent = Reply(session, request.head.sequence, payload.status(),
                       payload.ok() ? *payload : std::span<const std::byte>());
   if (--num_busy_ == 0 && ending_) {
@@ -304,6 +313,15 @@ Status PsServer::ServeOne(Session& session) {
     idle_.NotifyAll();
   }
   return sent;
+}
+
+Result<std::span<const std::byte>> PsServer::HandleInMemory(
+    Session& session, const Request& request) {
+  try {
+    return Handle(session, request);
+  } catch (const std::bad_alloc&) {
+    return Unavailable("the server has no memory left");
+  }
 }
 
 void PsServer::WaitUntilIdle(Deadline deadline) {

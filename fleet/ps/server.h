@@ -187,6 +187,9 @@ class PsServer final {
   Status Reply(Session& session, uint64_t sequence, const Status& outcome,
                std::span<const std::byte> payload);
 
+  // The same as Handle, which may run out of memory.
+  Result<std::span<const std::byte>> HandleInMemory(Session& session,
+                                                    const Request& request);
   // What to send back, or why not. The payload lies in the session.
   Result<std::span<const std::byte>> Handle(Session& session,
                                             const Request& request);
