@@ -15,6 +15,7 @@ import numpy as np
 from .. import _core
 from .._core import DataLossError
 from . import container, pickle_reader, state_file
+from .whole_file import open_whole
 
 __all__ = ["save", "load", "DataLossError"]
 
@@ -64,21 +65,13 @@ def save(obj, path, protocol=4, **configs):
         container.write(obj, lambda data: chunks.append(bytes(memoryview(data))))
         path.write(b"".join(chunks))
         return
-    name = os.fsencode(_file_name(path))
-    folder, base = os.path.split(name)
-    if not base:
+    name = _file_name(path)
+    if not os.path.basename(name):
         raise ValueError(
             f"paddle.save: path should be folder/file, but '{path}' names no file"
         )
-    if folder:
-        _core.make_folders(folder)
-    file = _core.AtomicFile(name)
-    try:
+    with open_whole(name) as file:
         container.write(obj, file.append)
-        file.commit()
-    except BaseException:
-        file.discard()
-        raise
 
 
 def _save_bytes(content, path):
@@ -86,17 +79,8 @@ def _save_bytes(content, path):
     if hasattr(path, "write"):
         path.write(content)
         return
-    name = os.fsencode(_file_name(path))
-    folder = os.path.dirname(name)
-    if folder:
-        _core.make_folders(folder)
-    file = _core.AtomicFile(name)
-    try:
+    with open_whole(_file_name(path)) as file:
         file.append(content)
-        file.commit()
-    except BaseException:
-        file.discard()
-        raise
 
 
 def _tensor_bytes(obj):

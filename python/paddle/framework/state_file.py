@@ -10,7 +10,6 @@ With the trailer a cut or altered file is noticed. Files without one, as Paddle 
 them, are read as they are.
 """
 
-import os
 import struct
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from .. import _core
 from .._core import DataLossError
 from . import pickle_reader
+from .whole_file import open_whole
 
 MAGIC = b"\x93FLTDICT"
 _TRAILER = struct.Struct("<QI8s")
@@ -91,19 +91,9 @@ def write(arrays, append):
 
 
 def save(arrays, path):
-    """Writes the arrays to a file, which appears whole or not at all. Its folders are
-    made when they are missing."""
-    name = os.fsencode(path)
-    folder = os.path.dirname(name)
-    if folder:
-        _core.make_folders(folder)
-    file = _core.AtomicFile(name)
-    try:
+    """Writes the arrays to a file, which appears whole or not at all."""
+    with open_whole(path) as file:
         write(arrays, file.append)
-        file.commit()
-    except BaseException:
-        file.discard()
-        raise
 
 
 def check(data):

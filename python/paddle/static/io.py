@@ -21,6 +21,7 @@ from ..framework import io as _framework_io
 from ..framework import state_file
 from ..framework.container import TENSOR_DTYPES
 from ..framework.place import device_of
+from ..framework.whole_file import open_whole
 from .compiled import CompiledProgram
 from .executor import Executor, global_scope
 from .program import Program, default_main_program
@@ -275,17 +276,8 @@ def save_to_file(path, content):
         raise ValueError(
             f"save_to_file: content must be bytes, but is a {type(content).__name__}"
         )
-    name = os.fsencode(_path("save_to_file", path))
-    folder = os.path.dirname(name)
-    if folder:
-        _core.make_folders(folder)
-    file = _core.AtomicFile(name)
-    try:
+    with open_whole(_path("save_to_file", path)) as file:
         file.append(content)
-        file.commit()
-    except BaseException:
-        file.discard()
-        raise
 
 
 def load_from_file(path):

@@ -18,15 +18,10 @@ def linear(x, weight, bias=None, name=None):
 
 def bilinear(x1, x2, weight, bias=None, name=None):
     """x1 [N, a] times weight [out, a, b] times x2 [N, b], plus bias: [N, out]."""
-    out, a, b = weight.shape
+    _, a, b = weight.shape
     if x1.shape[-1] != a or x2.shape[-1] != b:
         raise ValueError(
             f"bilinear: weight {list(weight.shape)} does not fit x1 {list(x1.shape)} "
             f"and x2 {list(x2.shape)}"
         )
-    # [N, a] x [a, out * b], then against x2 along b.
-    flat = _ops.reshape2(_ops.transpose2(weight, [1, 0, 2]), shape=[a, out * b])
-    left = _ops.reshape2(_ops.matmul_v2(x1, flat), shape=[-1, out, b])
-    right = _ops.unsqueeze2(x2, [1])
-    product = _ops.reduce_sum(_ops.elementwise_mul(left, right), [-1])
-    return product if bias is None else _ops.elementwise_add(product, bias)
+    return _ops.bilinear_tensor_product(x1, x2, weight, bias)
