@@ -3,9 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <sstream>
-#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -15,8 +13,8 @@
 #include <torch/serialize.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/cluster/membership_fixtures.h"
 #include "fleet/distributed_sampler.h"
+#include "fleet/fleet_fixtures.h"
 
 namespace fleet {
 namespace {
@@ -24,22 +22,6 @@ namespace {
 using testing::ElementsAre;
 using testing::UnorderedElementsAre;
 using torch::Tensor;
-
-void RunJob(int size, const std::function<void(Fleet&)>& rank_main) {
-  cluster::Port port;
-  const cluster::Endpoint first = port.endpoint();
-  port.Close();
-  std::vector<std::thread> ranks;
-  for (int i = 0; i < size; ++i) {
-    ranks.emplace_back([&, i] {
-      auto job = Fleet::Init({.role = cluster::Worker(i, size, first)});
-      ASSERT_OK(job.status());
-      rank_main(**job);
-      (*job)->Finish();
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
-}
 
 struct NetImpl : torch::nn::Module {
   NetImpl() : words(torch::nn::EmbeddingOptions(20, 4).sparse(true)), fc(4, 2) {

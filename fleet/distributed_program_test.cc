@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/distributed_program.h"
 
-#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,7 +19,7 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/cluster/membership_fixtures.h"
+#include "fleet/fleet_fixtures.h"
 #include "fleet/program/backward.h"
 #include "fleet/program/text.h"
 
@@ -33,22 +31,6 @@ using program::Program;
 using testing::HasSubstr;
 
 constexpr int kSteps = 20;
-
-void RunJob(int size, const std::function<void(Fleet&)>& rank_main) {
-  cluster::Port port;
-  const cluster::Endpoint first = port.endpoint();
-  port.Close();
-  std::vector<std::thread> ranks;
-  for (int i = 0; i < size; ++i) {
-    ranks.emplace_back([&, i] {
-      auto job = Fleet::Init({.role = cluster::Worker(i, size, first)});
-      ASSERT_OK(job.status());
-      rank_main(**job);
-      (*job)->Finish();
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
-}
 
 // mean((tanh(x u) v - y)^2), with momentum.
 struct Training {

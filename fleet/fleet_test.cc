@@ -2,9 +2,6 @@
 #include "fleet/fleet.h"
 
 #include <cstdlib>
-#include <functional>
-#include <thread>
-#include <vector>
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -12,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/cluster/membership_fixtures.h"
 #include "fleet/collectives.h"
+#include "fleet/fleet_fixtures.h"
 
 namespace fleet {
 namespace {
@@ -31,23 +28,6 @@ TEST(Fleet, AProcessThatNobodyStartedIsAJobOfOne) {
   EXPECT_OK(Barrier(*job));
   job->Finish();
   job->Finish();
-}
-
-// Runs `rank_main` with a Fleet of its own on each of `size` threads.
-void RunJob(int size, const std::function<void(Fleet&)>& rank_main) {
-  cluster::Port port;
-  const cluster::Endpoint first = port.endpoint();
-  port.Close();
-  std::vector<std::thread> ranks;
-  for (int i = 0; i < size; ++i) {
-    ranks.emplace_back([&, i] {
-      auto job = Fleet::Init({.role = cluster::Worker(i, size, first)});
-      ASSERT_OK(job.status());
-      rank_main(**job);
-      (*job)->Finish();
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
 }
 
 TEST(Fleet, RanksMeetAndTalk) {

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// For tests: a job whose ranks are threads.
+
+#ifndef FLEET_FLEET_FIXTURES_H_
+#define FLEET_FLEET_FIXTURES_H_
+
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fleet/base/status_matchers.h"
+#include "fleet/cluster/membership_fixtures.h"
+#include "fleet/fleet.h"
+
+namespace fleet {
+
+// Runs `rank_main` with a Fleet of its own on each of `size` threads.
+inline void RunJob(int size, const std::function<void(Fleet&)>& rank_main) {
+  cluster::Port port;
+  const cluster::Endpoint first = port.endpoint();
+  port.Close();
+  std::vector<std::thread> ranks;
+  for (int i = 0; i < size; ++i) {
+    ranks.emplace_back([&, i] {
+      auto job = Fleet::Init({.role = cluster::Worker(i, size, first)});
+      ASSERT_OK(job.status());
+      rank_main(**job);
+      (*job)->Finish();
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
+}  // namespace fleet
+
+#endif  // FLEET_FLEET_FIXTURES_H_
