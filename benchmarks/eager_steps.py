@@ -90,7 +90,9 @@ def make_batch(spec, rng):
 
 
 # ---- the two sides
-def paddle_step(paddle, spec, weights, batch, wrap=lambda model: model):
+def paddle_parts(paddle, spec, trained=None):
+    """The model, the loss and the optimizer of a spec; `trained` picks the parameters of
+    the model for an optimizer that has to know them."""
     nn = paddle.nn
     kinds = {
         "linear": lambda i, o: nn.Linear(i, o),
@@ -101,13 +103,19 @@ def paddle_step(paddle, spec, weights, batch, wrap=lambda model: model):
         "flatten": nn.Flatten,
     }
     model = nn.Sequential(*[kinds[kind](*a) for kind, *a in spec["layers"]])
+    loss = nn.MSELoss() if spec["loss"] == "mse" else nn.CrossEntropyLoss()
+    name, rate, epsilon = spec["optimizer"]
+    more = {} if epsilon is None else {"epsilon": epsilon}
+    if trained is not None:
+        more["parameters"] = trained(model)
+    optimizer = getattr(paddle.optimizer, name)(learning_rate=rate, **more)
+    return model, loss, optimizer
+
+
+def paddle_step(paddle, spec, weights, batch, wrap=lambda model: model):
+    model, loss_layer, optimizer = paddle_parts(paddle, spec, lambda m: m.parameters())
     for p, w in zip(model.parameters(), weights):
         p.set_value(w)
-    name, rate, epsilon = spec["optimizer"]
-    make = getattr(paddle.optimizer, name)
-    more = {} if epsilon is None else {"epsilon": epsilon}
-    optimizer = make(learning_rate=rate, parameters=model.parameters(), **more)
-    loss_layer = nn.MSELoss() if spec["loss"] == "mse" else nn.CrossEntropyLoss()
     x, y = (paddle.to_tensor(a) for a in batch)
     model = wrap(model)
 

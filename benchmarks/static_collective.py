@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from data_parallel import WARM_UP, Torch
 from data_parallel import spec_of as eager_spec
-from eager_steps import LOSS_TOLERANCE, make_batch, make_weights
+from eager_steps import LOSS_TOLERANCE, make_batch, make_weights, paddle_parts
 from measure import Row, run_two_ranks, seconds_of
 
 CASES = {
@@ -51,15 +51,8 @@ class Ours:
         with static.program_guard(main, startup):
             x = static.data("x", [None, *batch[0].shape[1:]], "float32")
             y = static.data("y", [None], "int64")
-            out = x
-            for kind, *sizes in spec["layers"]:
-                if kind == "linear":
-                    out = paddle.nn.Linear(*sizes)(out)
-                else:
-                    out = getattr(paddle.nn.functional, kind)(out)
-            loss = paddle.nn.functional.cross_entropy(out, y)
-            name, rate, _ = spec["optimizer"]
-            optimizer = getattr(paddle.optimizer, name)(rate)
+            model, loss_layer, optimizer = paddle_parts(paddle, spec)
+            loss = loss_layer(model(x), y)
             if synchronise:
                 optimizer = self.fleet.distributed_optimizer(optimizer)
             optimizer.minimize(loss, startup)

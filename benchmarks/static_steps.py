@@ -15,7 +15,13 @@ from pathlib import Path
 
 import numpy as np
 from eager_steps import MODELS as EAGER
-from eager_steps import check_losses, make_batch, make_weights, torch_step
+from eager_steps import (
+    check_losses,
+    make_batch,
+    make_weights,
+    paddle_parts,
+    torch_step,
+)
 from measure import Row, best_in_turns
 
 HERE = Path(__file__).resolve().parent
@@ -85,15 +91,6 @@ def set_parameters(parameters, weights):
 
 
 def static_step(paddle, spec, weights, batch):
-    nn = paddle.nn
-    kinds = {
-        "linear": lambda i, o: nn.Linear(i, o),
-        "conv": lambda i, o: nn.Conv2D(i, o, 3),
-        "relu": nn.ReLU,
-        "tanh": nn.Tanh,
-        "pool": lambda: nn.MaxPool2D(2, 2),
-        "flatten": nn.Flatten,
-    }
     x, y = batch
     if spec["loss"] != "mse":
         y = y.reshape(-1, 1)
@@ -101,12 +98,9 @@ def static_step(paddle, spec, weights, batch):
     def build():
         data = paddle.static.data("x", [None, *x.shape[1:]], "float32")
         label = paddle.static.data("y", [None, *y.shape[1:]], str(y.dtype))
-        model = nn.Sequential(*[kinds[kind](*a) for kind, *a in spec["layers"]])
-        loss_layer = nn.MSELoss() if spec["loss"] == "mse" else nn.CrossEntropyLoss()
+        model, loss_layer, optimizer = paddle_parts(paddle, spec)
         loss = loss_layer(model(data), label)
-        name, rate, epsilon = spec["optimizer"]
-        more = {} if epsilon is None else {"epsilon": epsilon}
-        getattr(paddle.optimizer, name)(learning_rate=rate, **more).minimize(loss)
+        optimizer.minimize(loss)
         return loss, set_parameters(model.parameters(), weights)
 
     return Compiled(paddle, build, {"x": x, "y": y})
