@@ -50,17 +50,18 @@ class Flags final {
     for (int i = 1; i + 1 < argc; i += 2) values_[argv[i]] = argv[i + 1];
   }
   int64_t Number(const std::string& name, int64_t otherwise = 0) const {
-    const auto it = values_.find("--" + name);
+    const auto it = values_.find(fleet::base::Concat("--", name));
     return it == values_.end() ? otherwise : std::stoll(it->second);
   }
   std::string Text(const std::string& name) const {
-    const auto it = values_.find("--" + name);
+    const auto it = values_.find(fleet::base::Concat("--", name));
     return it == values_.end() ? "" : it->second;
   }
   // Whether `number` is one of "5,10".
   bool Lists(const std::string& name, int64_t number) const {
-    const std::string list = "," + Text(name) + ",";
-    return list.find("," + std::to_string(number) + ",") != std::string::npos;
+    const std::string list = fleet::base::Concat(",", Text(name), ",");
+    return list.find(fleet::base::Concat(",", number, ",")) !=
+           std::string::npos;
   }
 
  private:
