@@ -99,6 +99,10 @@ Status PsServer::Create(const TableSpec& spec) {
     }
   }
   const auto rank = static_cast<uint32_t>(options_.rank);
+  const std::vector<std::string>& only = options_.load_only;
+  const bool load =
+      !options_.load_folder.empty() &&
+      (only.empty() || std::ranges::find(only, spec.name()) != only.end());
   Status loaded;
   if (const auto* sparse =
           std::get_if<table::SparseTableOptions>(&spec.table)) {
@@ -111,7 +115,7 @@ Status PsServer::Create(const TableSpec& spec) {
       options.max_byte_size = options_.max_table_byte_size;
     }
     ASSIGN_OR_RETURN(made.sparse, table::SparseTable::Make(options));
-    if (!options_.load_folder.empty()) {
+    if (load) {
       loaded =
           made.sparse->Load(options_.load_folder, rank, options_.num_servers)
               .status();
@@ -125,12 +129,16 @@ Status PsServer::Create(const TableSpec& spec) {
                                        static_cast<uint32_t>(spec.id));
     options.update = dense.update;
     ASSIGN_OR_RETURN(made.dense, table::DenseTable::Make(options));
-    if (!options_.load_folder.empty()) {
+    if (load) {
       loaded = made.dense->Load(options_.load_folder).status();
     }
   }
   // A table that the saved model did not have begins new.
   if (!loaded.ok() && loaded.code() != StatusCode::kNotFound) return loaded;
+  if (!loaded.ok() && options_.load_otherwise) {
+    RETURN_IF_ERROR(
+        options_.load_otherwise(made.sparse.get(), made.dense.get()));
+  }
   return AddTable(spec.id, std::move(made));
 }
 

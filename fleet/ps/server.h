@@ -54,6 +54,12 @@ struct PsServerOptions {
   // Tables that workers describe (PsClient::CreateTables) begin with what the
   // newest save in this folder holds of them. Empty: they begin new.
   std::string load_folder;
+  // The names of those that do; empty: all.
+  std::vector<std::string> load_only;
+  // Asked for the first values of a table that the folder has no save of; one
+  // of the two is null. It may leave them as they are.
+  std::function<Status(table::SparseTable* sparse, table::DenseTable* dense)>
+      load_otherwise;
   // Told the folder of every save that this server has written whole.
   std::function<void(const std::string& folder)> on_saved;
   // Sparse tables that workers describe without a limit or a disk have this
