@@ -231,6 +231,9 @@ Result<std::map<std::string, SparseParameter>> FindSparseParameters(
     parameter.name = name;
     parameter.distributed |= IsDistributed(op);
     if (parameter.entry.empty()) parameter.entry = WordOf(op, "entry");
+    if (parameter.table_class.empty()) {
+      parameter.table_class = WordOf(op, "table_class");
+    }
     parameter.lookups.push_back({.at = at,
                                  .ids = op.input("Ids")[0],
                                  .out = op.output("Out")[0],

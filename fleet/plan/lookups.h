@@ -34,7 +34,8 @@ struct SparseParameter {
   std::string name;
   bool distributed = false;  // any 64-bit id
   std::vector<Lookup> lookups;
-  std::string entry;  // "", "count_filter_entry:10", ...
+  std::string entry;        // "", "count_filter_entry:10", ...
+  std::string table_class;  // "", "MemorySparseTable", "SSDSparseTable"
 };
 
 // By name. Unimplemented for one whose look-ups stand in a branch or loop.

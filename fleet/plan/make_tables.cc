@@ -165,8 +165,13 @@ Status TableMaker::TakeExtras(const SparseParameter& parameter,
   }
   auto found = strategy_.extras.find(parameter.name);
   if (found == strategy_.extras.end()) found = strategy_.extras.find("");
-  if (found == strategy_.extras.end()) return OkStatus();
-  const SparseExtras& extras = found->second;
+  const SparseExtras extras =
+      found == strategy_.extras.end() ? SparseExtras() : found->second;
+  if (parameter.table_class == "SSDSparseTable" && !extras.disk.has_value()) {
+    return InvalidArgument(
+        "its table_class SSDSparseTable keeps rows on disk, but no folder is "
+        "named for them; name one in the strategy's options of this table");
+  }
   if (extras.entry.has_value()) options.entry = *extras.entry;
   if (extras.show_click.has_value()) options.show_click = extras.show_click;
   options.count_unseen_days = extras.count_unseen_days;

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 Result<ServedTable> Make(
     const std::string& fill, const ParameterServerStrategy& strategy = {},
     const std::string& type = "shape(100, 4).dtype(float32)",
-    const std::string& entry = "") {
+    const std::string& entry = "", const std::string& table_class = "") {
   auto main = Parse("{\npersist trainable param emb : LOD_TENSOR." + type +
                     "\nvar show : LOD_TENSOR.shape(-1, 1).dtype(float32)\n}");
   auto startup = Parse("{\n{Out=['emb']} = " + fill + "\n}");
@@ -30,10 +30,13 @@ Result<ServedTable> Make(
                                .gradient = "g",
                                .options = {},
                                .folded = {}};
-  return maker.Sparse(
-      table::TableId{5},
-      {.name = "emb", .distributed = true, .lookups = {}, .entry = entry},
-      &update);
+  return maker.Sparse(table::TableId{5},
+                      {.name = "emb",
+                       .distributed = true,
+                       .lookups = {},
+                       .entry = entry,
+                       .table_class = table_class},
+                      &update);
 }
 
 table::SparseTableOptions Options(
@@ -117,6 +120,20 @@ TEST(TableMaker, RefusesExtrasThatContradictEachOther) {
                          .disk = table::DiskOptions{"rows", 10}};
   EXPECT_THAT(Make("fill_constant(inputs={})", strategy).status(),
               HasCode(StatusCode::kInvalidArgument));
+}
+
+TEST(TableMaker, ATableOnDiskNeedsAFolder) {
+  const std::string fill = "fill_constant(inputs={})";
+  const std::string type = "shape(100, 4).dtype(float32)";
+  EXPECT_THAT(
+      Make(fill, {}, type, "", "SSDSparseTable").status(),
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("no folder is named")));
+  ParameterServerStrategy strategy;
+  strategy.extras[""] = {.disk = table::DiskOptions{"rows", 10}};
+  ASSERT_OK_AND_ASSIGN(const ServedTable table,
+                       Make(fill, strategy, type, "", "SSDSparseTable"));
+  EXPECT_EQ(std::get<table::SparseTableOptions>(table.spec.table).disk->folder,
+            "rows");
 }
 
 TEST(TableMaker, ReadsEntryRules) {

@@ -486,6 +486,38 @@ TEST(ServeParameters, NeedsServersAndSomethingToServe) {
                        HasSubstr("call minimize on its loss first")));
 }
 
+// The operations that backward really makes.
+TEST(ServeParameters, FollowsBackwardOfTheWholeProgram) {
+  auto main = Parse(Main(kTwoLookups, "", ""));
+  auto startup = Parse(kStartup);
+  program::OpRegistry registry;
+  program::DefineAllOps(registry);
+  program::Block& block = main->block(0);
+  for (size_t i = 0; i < block.num_ops(); ++i) {
+    ASSERT_OK(block.InferTypes(registry, block.op(i)));
+  }
+  ASSERT_OK_AND_ASSIGN(
+      auto gradients,
+      program::AppendBackward(registry, *main, {{"loss", ""}}, {}));
+  program::Operation update{.type = "sgd",
+                            .inputs = {{"Param", {"emb"}},
+                                       {"Grad", {gradients["emb"]}},
+                                       {"LearningRate", {"rate"}}},
+                            .outputs = {{"ParamOut", {"emb"}}},
+                            .attrs = {},
+                            .made_at = ""};
+  program::SetRole(update, program::OpRole::kOptimize);
+  block.Append(std::move(update));
+  ASSERT_OK(ServeParameters(*main, *startup, {}, ServedRole()).status());
+  const std::string text = Print(*main);
+  EXPECT_THAT(text, HasSubstr("rows, others = distributed_lookup_table(ids, "
+                              "more)\n"));
+  EXPECT_THAT(text, HasSubstr(" = distributed_push_sparse(more, ids, "
+                              "others@GRAD, rows@GRAD"));
+  EXPECT_THAT(text, Not(HasSubstr("emb")));
+  ExpectWellFormed(*main);
+}
+
 // ---- more than one call
 
 TEST(ServeParameters, ASecondMinimizeAddsToTheFirst) {
