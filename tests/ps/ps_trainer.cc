@@ -213,6 +213,7 @@ class Trainer final {
       out.write(reinterpret_cast<const char*>(rows.data()),
                 static_cast<std::streamsize>(rows.size() * sizeof(float)));
     }
+    RETURN_IF_ERROR(client.PullDense(kWeights, weights_, Soon()));
     out.write(reinterpret_cast<const char*>(weights_.data()),
               static_cast<std::streamsize>(weights_.size() * sizeof(float)));
     ASSIGN_OR_RETURN(const fleet::table::SparseTableStats stats,

@@ -10,8 +10,8 @@ import pytest
 import reference
 from jobs import SERVER, assert_same
 
-# Rows of 64 that take a hundred megabytes, all of them made in ten steps.
-LARGE = {"keys": 400_000, "dim": 64, "batch": 20_000, "steps": 10}
+# Rows of 64 that take a hundred megabytes, of all keys that ten steps name.
+LARGE = {"keys": 2_000_003, "dim": 64, "batch": 20_000, "steps": 10}
 
 
 def test_a_killed_server_is_named_by_the_workers(parts):
