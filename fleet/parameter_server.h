@@ -24,16 +24,18 @@
 
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "fleet/base/deadline.h"
 #include "fleet/base/interrupt.h"
+#include "fleet/base/mutex.h"
 #include "fleet/base/status.h"
-#include "fleet/cluster/environment.h"
 #include "fleet/cluster/role.h"
 #include "fleet/exec/executor.h"
 #include "fleet/plan/parameter_server.h"
@@ -45,8 +47,11 @@
 namespace fleet {
 
 struct ServerOptions {
-  // A folder that a worker saved to: tables begin with what it holds.
+  // A folder that a worker saved to: tables begin with what it holds. One that
+  // a process without servers saved its variables to will do, too.
   std::string load_folder;
+  // The parameters that do; empty: all.
+  std::vector<std::string> load_only;
   // Asked while Run waits, so that ^C ends it.
   base::InterruptCheck interrupt;
 };
@@ -59,13 +64,14 @@ class ParameterServer final {
       const cluster::Role& role, const ServerOptions& options);
 
   // Until every worker has stopped; Unavailable names workers that were lost.
-  Status Run();
+  Status Run() { return serving_->Run(); }
 
   ps::PsServer& server() { return serving_->server(); }
   const channel::Address& address() const { return serving_->address(); }
 
  private:
-  explicit ParameterServer(std::unique_ptr<ps::Serving> serving);
+  explicit ParameterServer(std::unique_ptr<ps::Serving> serving)
+      : serving_(std::move(serving)) {}
 
   std::unique_ptr<ps::Serving> serving_;
 };
@@ -144,7 +150,7 @@ class ParameterWorker final {
   void EndThread();
 
   sync::SynchronizerStats stats() const;
-  // Of a table on all servers, by its parameter.
+  // Of a table on all servers: rows, memory, gradients with NaN or infinity.
   Result<table::SparseTableStats> TableStats(const std::string& parameter);
 
   const cluster::Role& role() const { return role_; }
@@ -154,16 +160,21 @@ class ParameterWorker final {
   Result<plan::ServedTable> FindTable(const std::string& parameter) const;
   ps::PsClient& client() { return *client_; }
   sync::Synchronizer& synchronizer() { return *synchronizer_; }
+  sync::DenseHomes& homes() { return homes_; }
+  // The extension that AddTo gives to executors.
+  const std::shared_ptr<sync::ServedPrograms>& programs() { return programs_; }
   base::Deadline deadline() const { return base::Deadline::After(timeout_); }
 
  private:
   ParameterWorker(std::unique_ptr<ps::PsClient> client,
-                  const cluster::Role& role, const WorkerOptions& options);
+                  const cluster::Role& role, const WorkerOptions& options)
+      : role_(role), options_(options), client_(std::move(client)) {}
 
   const cluster::Role role_;
   const WorkerOptions options_;
   std::chrono::milliseconds timeout_{};
   std::unique_ptr<ps::PsClient> client_;
+  sync::DenseHomes homes_;
   std::unique_ptr<sync::Synchronizer> synchronizer_;
   std::shared_ptr<sync::ServedPrograms> programs_;
 

@@ -17,10 +17,14 @@
 #ifndef FLEET_SYNC_PS_OPS_H_
 #define FLEET_SYNC_PS_OPS_H_
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
+
+#include "fleet/base/mutex.h"
 #include "fleet/base/status.h"
 #include "fleet/exec/executor.h"
 #include "fleet/exec/extension.h"
@@ -29,24 +33,40 @@
 
 namespace fleet::sync {
 
+// Where dense parameters are: tensors of float32 in the host's memory, kept
+// alive. Thread-safe.
+class DenseHomes final {
+ public:
+  void Set(TableId table, const at::Tensor& tensor) EXCLUDES(mutex_);
+  // Of all tables, and the tensors that the spans show.
+  std::vector<DenseValues> values() const EXCLUDES(mutex_);
+
+ private:
+  mutable base::Mutex mutex_;
+  std::map<TableId, at::Tensor> tensors_ GUARDED_BY(mutex_);
+};
+
 // One for all executors of a worker. Thread-safe.
 class ServedPrograms final
     : public exec::Extension,
       public std::enable_shared_from_this<ServedPrograms> {
  public:
-  // `synchronizer` outlives the programs.
-  explicit ServedPrograms(Synchronizer& synchronizer)
-      : synchronizer_(synchronizer) {}
+  // Both outlive the programs. `homes` learns where the parameters of programs
+  // are.
+  ServedPrograms(Synchronizer& synchronizer, DenseHomes& homes)
+      : synchronizer_(synchronizer), homes_(homes) {}
 
   // For every type of operation that this carries out.
   void AddTo(exec::Executor& executor);
   static const std::vector<std::string>& Types();
 
+  // FailedPrecondition for a table that the synchronizer does not have.
   Result<std::unique_ptr<exec::ExtensionStep>> Prepare(
       const program::Operation& op) override;
 
  private:
   Synchronizer& synchronizer_;
+  DenseHomes& homes_;
 };
 
 }  // namespace fleet::sync

@@ -12,7 +12,8 @@
 //
 //   mode        a gradient leaves          a step ends when
 //   sync        at EndStep                 all workers' gradients are applied,
-//                                          as their mean, and the result is here
+//                                          as their mean, and the result is
+//                                          here
 //   half-async  at EndStep, the mean of    the servers have applied it, and the
 //               this worker's threads      result is here
 //   async       when a thread of its own   there is room in the queue
@@ -61,9 +62,11 @@ struct SynchronizerOptions {
   // needs fewer messages; for rules other than SGD, a sum of gradients is one
   // update where there would have been several.
   uint32_t max_merge = 20;
-  // Async: steps whose gradients may wait for the servers. Beyond it EndStep
-  // waits, so staleness is bounded by this and what is under way.
+  // Async: steps whose gradients of a table may wait for the servers. Beyond it
+  // Offer waits, so staleness is bounded by queue_size + max_merge.
   uint32_t queue_size = 20;
+  // Async: threads that send. A table's gradients leave in order.
+  int send_threads = 2;
 
   // How long one exchange may take, waits for other workers included.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
@@ -78,14 +81,14 @@ struct SynchronizerStats {
   uint64_t steps = 0;
   uint64_t staleness = 0;
   uint64_t max_staleness = 0;
-  uint64_t queued = 0;      // steps' gradients that wait now, of the fullest table
+  uint64_t queued = 0;  // gradients that wait now, of the fullest table
   uint64_t max_queued = 0;
-  uint64_t waits = 0;       // calls that found the queue full
+  uint64_t waits = 0;  // calls that found the queue full
   double waited_seconds = 0;
-  uint64_t pushes = 0;      // calls to the servers, and gradients in them
-  uint64_t merged = 0;
-  uint64_t pulls = 0;       // of dense parameters
-  uint64_t exchanges = 0;   // geo
+  uint64_t pushes = 0;     // calls that gave gradients to the servers,
+  uint64_t pushed = 0;     // and the gradients of steps in them
+  uint64_t pulls = 0;      // of dense parameters
+  uint64_t exchanges = 0;  // geo
 };
 
 // Ids and the memory of their rows, one behind the other.
@@ -96,6 +99,10 @@ struct RowsOfIds {
 struct GradientsOfIds {
   std::span<const int64_t> ids;
   std::span<const float> gradients;
+  // For a table that counts how often a key was shown and clicked: one number
+  // for each id, or both empty.
+  std::span<const float> shows = {};
+  std::span<const float> clicks = {};
 };
 
 struct LookupOptions {
@@ -144,11 +151,12 @@ class Synchronizer {
   // Newest values, without a step.
   virtual Status PullDense(std::span<const DenseValues> values) = 0;
 
-  // Until this worker's gradients are applied on the servers.
-  virtual Status Flush() = 0;
-  // Flush, and in geo mode a last exchange of all workers, after which they
-  // and the servers have the same values in `values`; then background threads
-  // end. No other call may follow. Does not say good-bye: PsClient::Stop does.
+  // Until this worker's gradients are applied on the servers; in geo mode an
+  // exchange. `values` are those of EndStep.
+  virtual Status Flush(std::span<const DenseValues> values) = 0;
+  // Flush; in geo mode all workers wait for each other then. `values` are the
+  // servers' on return, and background threads have ended. No other call may
+  // follow. Does not say good-bye: PsClient::Stop does.
   virtual Status Stop(std::span<const DenseValues> values) = 0;
 
   // From now on `count` threads take steps together: in sync and half-async

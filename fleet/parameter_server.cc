@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/parameter_server.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+
+#include "fleet/cluster/environment.h"
+#include "fleet/cluster/join_settings.h"
+#include "fleet/load_variable.h"
+
+namespace fleet {
+namespace {
+
+using base::Deadline;
+
+std::span<float> FloatsOf(const at::Tensor& tensor) {
+  return {tensor.mutable_data_ptr<float>(),
+          static_cast<size_t>(tensor.numel())};
+}
+
+// Later saves have larger numbers, also those of a job that begins again.
+uint64_t NumberOfNow() {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(
+          std::chrono::system_clock::now().time_since_epoch())
+          .count());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ParameterServer>> ParameterServer::Start(
+    const cluster::Role& role, const ServerOptions& options) {
+  ASSIGN_OR_RETURN(ps::ServeOptions serve,
+                   ps::ReadServeOptions(role, cluster::ReadEnvironment()));
+  if (!options.load_folder.empty()) {
+    serve.server.load_folder = options.load_folder;
+    serve.server.load_only = options.load_only;
+    serve.server.load_otherwise =
+        [folder = options.load_folder, rank = serve.server.rank,
+         num_servers = serve.server.num_servers](table::SparseTable* sparse,
+                                                 table::DenseTable* dense) {
+          return LoadVariable(folder, static_cast<uint32_t>(rank), num_servers,
+                              sparse, dense);
+        };
+  }
+  serve.interrupt = options.interrupt;
+  ASSIGN_OR_RETURN(std::unique_ptr<ps::Serving> serving,
+                   ps::Serving::Start(serve));
+  return std::unique_ptr<ParameterServer>(
+      new ParameterServer(std::move(serving)));
+}
+
+Result<std::unique_ptr<ParameterWorker>> ParameterWorker::Connect(
+    const cluster::Role& role, const WorkerOptions& options) {
+  ASSIGN_OR_RETURN(ps::ConnectOptions connect,
+                   ps::ReadConnectOptions(role, cluster::ReadEnvironment()));
+  connect.client.interrupt = options.interrupt;
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<ps::PsClient> client,
+      ps::PsClient::Connect(connect.servers, connect.client,
+                            Deadline::After(connect.start_timeout)));
+  return Connect(std::move(client), role, options);
+}
+
+Result<std::unique_ptr<ParameterWorker>> ParameterWorker::Connect(
+    std::unique_ptr<ps::PsClient> client, const cluster::Role& role,
+    const WorkerOptions& options) {
+  std::unique_ptr<ParameterWorker> worker(
+      new ParameterWorker(std::move(client), role, options));
+  if (options.timeout.has_value()) {
+    worker->timeout_ = *options.timeout;
+  } else {
+    ASSIGN_OR_RETURN(
+        worker->timeout_,
+        cluster::ReadSeconds(cluster::ReadEnvironment(), "FLEET_TIMEOUT",
+                             std::chrono::minutes(30)));
+  }
+  sync::SynchronizerOptions sync;
+  sync.mode = options.mode;
+  sync.worker = role.index;
+  sync.num_workers = role.worker_num;
+  sync.geo_steps = options.geo_steps;
+  sync.max_merge = options.max_merge;
+  sync.queue_size = options.queue_size;
+  sync.timeout = worker->timeout_;
+  sync.interrupt = options.interrupt;
+  ASSIGN_OR_RETURN(worker->synchronizer_,
+                   sync::Synchronizer::Make(*worker->client_, {}, sync));
+  worker->programs_ = std::make_shared<sync::ServedPrograms>(
+      *worker->synchronizer_, worker->homes_);
+  return worker;
+}
+
+ParameterWorker::~ParameterWorker() = default;
+
+Status ParameterWorker::Serve(const std::vector<plan::ServedTable>& tables) {
+  std::vector<ps::TableSpec> specs;
+  for (const plan::ServedTable& table : tables) specs.push_back(table.spec);
+  RETURN_IF_ERROR(client_->CreateTables(specs, deadline()));
+  RETURN_IF_ERROR(synchronizer_->AddTables(tables));
+  base::MutexLock lock(mutex_);
+  for (const plan::ServedTable& table : tables) {
+    const bool known = std::any_of(tables_.begin(), tables_.end(),
+                                   [&](const plan::ServedTable& other) {
+                                     return other.spec.id == table.spec.id;
+                                   });
+    if (!known) tables_.push_back(table);
+  }
+  return OkStatus();
+}
+
+void ParameterWorker::AddTo(exec::Executor& executor) {
+  programs_->AddTo(executor);
+}
+
+Status ParameterWorker::Barrier(const std::string& name) {
+  return client_->Barrier(name, deadline());
+}
+
+Status ParameterWorker::Flush() {
+  return synchronizer_->Flush(homes_.values());
+}
+
+Status ParameterWorker::Stop() {
+  {
+    base::MutexLock lock(mutex_);
+    if (std::exchange(stopped_, true)) return OkStatus();
+  }
+  RETURN_IF_ERROR(synchronizer_->Stop(homes_.values()));
+  return client_->Stop(deadline());
+}
+
+Status ParameterWorker::Save(const std::string& folder,
+                             const SaveOptions& options) {
+  RETURN_IF_ERROR(Flush());
+  ps::PsClient::SaveOptions save;
+  {
+    base::MutexLock lock(mutex_);
+    next_save_ = std::max(next_save_ + 1, NumberOfNow());
+    save.number = next_save_;
+  }
+  save.kind = options.kind;
+  save.text = options.text;
+  save.remove_older = options.remove_older;
+  return client_->Save(folder, save, deadline());
+}
+
+Status ParameterWorker::Load(const std::string& folder) {
+  return client_->Load(folder, deadline());
+}
+
+Result<uint64_t> ParameterWorker::Shrink(uint32_t max_unseen_days) {
+  uint64_t gone = 0;
+  for (const plan::ServedTable& table : tables()) {
+    if (!table.sparse) continue;
+    ASSIGN_OR_RETURN(
+        const uint64_t rows,
+        client_->Shrink(table.spec.id, max_unseen_days, deadline()));
+    gone += rows;
+  }
+  return gone;
+}
+
+Result<uint64_t> ParameterWorker::Shrink(const std::string& parameter,
+                                         uint32_t max_unseen_days) {
+  ASSIGN_OR_RETURN(const plan::ServedTable table, FindTable(parameter));
+  return client_->Shrink(table.spec.id, max_unseen_days, deadline());
+}
+
+Result<at::Tensor> ParameterWorker::PullDense(const std::string& parameter) {
+  ASSIGN_OR_RETURN(const plan::ServedTable table, FindTable(parameter));
+  at::Tensor values = at::empty(table.shape, at::kFloat);
+  RETURN_IF_ERROR(
+      client_->PullDense(table.spec.id, FloatsOf(values), deadline()));
+  return values;
+}
+
+Result<at::Tensor> ParameterWorker::PullRows(const std::string& parameter,
+                                             const std::vector<int64_t>& ids) {
+  ASSIGN_OR_RETURN(const plan::ServedTable table, FindTable(parameter));
+  if (!table.sparse) {
+    return InvalidArgument("parameter ", parameter,
+                           " has no rows: it is dense");
+  }
+  at::Tensor rows = at::empty(
+      {static_cast<int64_t>(ids.size()), table.shape.back()}, at::kFloat);
+  const std::vector<table::Key> keys(ids.begin(), ids.end());
+  RETURN_IF_ERROR(client_->Pull(table.spec.id, keys, FloatsOf(rows),
+                                {.training = false}, deadline()));
+  return rows;
+}
+
+Status ParameterWorker::AssignDense(const std::string& parameter,
+                                    const at::Tensor& values) {
+  ASSIGN_OR_RETURN(const plan::ServedTable table, FindTable(parameter));
+  const at::Tensor floats = values.to(at::kCPU, at::kFloat).contiguous();
+  return client_->AssignDense(table.spec.id, FloatsOf(floats), deadline());
+}
+
+void ParameterWorker::BeginThreads(int count) {
+  synchronizer_->BeginThreads(count);
+}
+
+void ParameterWorker::EndThread() { synchronizer_->EndThread(); }
+
+sync::SynchronizerStats ParameterWorker::stats() const {
+  return synchronizer_->stats();
+}
+
+Result<table::SparseTableStats> ParameterWorker::TableStats(
+    const std::string& parameter) {
+  ASSIGN_OR_RETURN(const plan::ServedTable table, FindTable(parameter));
+  return client_->Stats(table.spec.id, deadline());
+}
+
+std::vector<plan::ServedTable> ParameterWorker::tables() const {
+  base::MutexLock lock(mutex_);
+  return tables_;
+}
+
+Result<plan::ServedTable> ParameterWorker::FindTable(
+    const std::string& parameter) const {
+  base::MutexLock lock(mutex_);
+  for (const plan::ServedTable& table : tables_) {
+    if (table.parameter == parameter) return table;
+  }
+  return NotFound("parameter ", parameter, " is not on the servers");
+}
+
+}  // namespace fleet

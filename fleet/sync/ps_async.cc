@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/sync/ps_async.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace fleet::sync {
+namespace {
+
+double SecondsSince(Deadline::TimePoint begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+      .count();
+}
+
+}  // namespace
+
+AsyncSync::AsyncSync(ps::PsClient& client, const SynchronizerOptions& options)
+    : client_(client), options_(options) {
+  for (int i = 0; i < std::max(options.send_threads, 1); ++i) {
+    threads_.emplace_back([this] { SendLoop(); });
+  }
+}
+
+AsyncSync::~AsyncSync() { EndThreads(); }
+
+Status AsyncSync::AddTables(std::vector<ServedTable> tables) {
+  tables_.Add(std::move(tables));
+  return OkStatus();
+}
+
+Status AsyncSync::Initialize(std::span<const DenseValues> values) {
+  return InitializeDense(client_, options_.worker == 0, values, deadline());
+}
+
+Status AsyncSync::Fetch(TableId table, std::span<const RowsOfIds> lookups,
+                        const LookupOptions& options) {
+  {
+    base::MutexLock lock(mutex_);
+    RETURN_IF_ERROR(failure_);
+  }
+  ASSIGN_OR_RETURN(const ServedTable* const served, tables_.FindSparse(table));
+  return PullRows(client_, *served, lookups, options, pool_, deadline());
+}
+
+template <typename Queue>
+Status AsyncSync::WaitForRoomLocked(const Queue& queue,
+                                    const std::string& what) {
+  RETURN_IF_ERROR(failure_);
+  if (stopping_) return FailedPrecondition("a gradient after the end");
+  if (queue.num_waiting() < options_.queue_size) return OkStatus();
+  ++stats_.waits;
+  const auto begin = std::chrono::steady_clock::now();
+  const Deadline until = deadline();
+  Status outcome;
+  while (queue.num_waiting() >= options_.queue_size) {
+    outcome = failure_;
+    if (outcome.ok() && options_.interrupt) outcome = options_.interrupt();
+    if (outcome.ok() && until.expired()) {
+      outcome = DeadlineExceeded("worker ", options_.worker, ": ", what, ": ",
+                                 queue.num_waiting(),
+                                 " gradients wait, and the servers took none "
+                                 "in ",
+                                 SecondsSince(begin), " s");
+    }
+    if (!outcome.ok()) break;
+    sent_.WaitUntil(
+        mutex_, options_.interrupt
+                    ? Earlier(until, Deadline::After(base::kInterruptInterval))
+                    : until);
+  }
+  stats_.waited_seconds += SecondsSince(begin);
+  return outcome;
+}
+
+Status AsyncSync::Offer(TableId table,
+                        std::span<const GradientsOfIds> gradients,
+                        const LookupOptions& options) {
+  ASSIGN_OR_RETURN(const ServedTable* const served, tables_.FindSparse(table));
+  RETURN_IF_ERROR(CheckLists(*served, gradients, options));
+  base::MutexLock lock(mutex_);
+  SparseQueue& rows = rows_[table];
+  rows.table = served;
+  RETURN_IF_ERROR(WaitForRoomLocked(rows.queue, served->spec.name()));
+  RowBatch& batch = rows.queue.Add(options_.max_merge);
+  for (const GradientsOfIds& list : gradients) {
+    batch.Append(DimOf(*served), list, options);
+  }
+  stats_.max_queued = std::max(stats_.max_queued, rows.queue.num_waiting());
+  if (num_idle_ > 0) work_.NotifyOne();
+  return OkStatus();
+}
+
+AsyncSync::DenseGroup& AsyncSync::GroupLocked(
+    std::span<const DenseGradient> gradients) {
+  for (DenseGroup& group : groups_) {
+    if (std::equal(gradients.begin(), gradients.end(), group.tables.begin(),
+                   group.tables.end(),
+                   [](const DenseGradient& gradient, TableId table) {
+                     return gradient.table == table;
+                   })) {
+      return group;
+    }
+  }
+  DenseGroup& group = groups_.emplace_back();
+  group.begins.push_back(0);
+  for (const DenseGradient& gradient : gradients) {
+    group.tables.push_back(gradient.table);
+    group.begins.push_back(group.begins.back() + gradient.values.size());
+  }
+  return group;
+}
+
+Status AsyncSync::OfferDense(std::span<const DenseGradient> gradients) {
+  if (gradients.empty()) return OkStatus();
+  base::MutexLock lock(mutex_);
+  DenseGroup& group = GroupLocked(gradients);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i].values.size() != group.begins[i + 1] - group.begins[i]) {
+      return InvalidArgument("table ", static_cast<uint32_t>(group.tables[i]),
+                             ": a gradient of ", gradients[i].values.size(),
+                             " values, after one of ",
+                             group.begins[i + 1] - group.begins[i]);
+    }
+  }
+  RETURN_IF_ERROR(WaitForRoomLocked(group.queue, "dense gradients"));
+  std::vector<float>& sum = group.queue.Add(options_.max_merge).values;
+  if (sum.empty()) {
+    for (const DenseGradient& gradient : gradients) {
+      sum.insert(sum.end(), gradient.values.begin(), gradient.values.end());
+    }
+  } else {
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      float* to = sum.data() + group.begins[i];
+      const float* from = gradients[i].values.data();
+      const size_t count = gradients[i].values.size();
+      for (size_t k = 0; k < count; ++k) to[k] += from[k];
+    }
+  }
+  ++group.num_offered;
+  stats_.max_queued = std::max(stats_.max_queued, group.queue.num_waiting());
+  if (num_idle_ > 0) work_.NotifyOne();
+  return OkStatus();
+}
+
+AsyncSync::DenseGroup* AsyncSync::FindGroupLocked(
+    std::span<const DenseValues> values) {
+  for (DenseGroup& group : groups_) {
+    if (std::equal(values.begin(), values.end(), group.tables.begin(),
+                   group.tables.end(),
+                   [](const DenseValues& each, TableId table) {
+                     return each.table == table;
+                   })) {
+      return &group;
+    }
+  }
+  return nullptr;
+}
+
+Status AsyncSync::EndStep(std::span<const DenseValues> values) {
+  std::shared_ptr<const Snapshot> newest;
+  bool known = values.empty();
+  {
+    base::MutexLock lock(mutex_);
+    RETURN_IF_ERROR(failure_);
+    ++stats_.steps;
+    DenseGroup* const group = known ? nullptr : FindGroupLocked(values);
+    if (group != nullptr) {
+      known = true;
+      newest = group->newest;
+      stats_.staleness =
+          group->num_offered - (newest == nullptr ? 0 : newest->num_steps);
+      stats_.max_staleness = std::max(stats_.max_staleness, stats_.staleness);
+      uint64_t& taken = group->taken[values[0].values.data()];
+      if (newest != nullptr && newest->version <= taken) newest = nullptr;
+      if (newest != nullptr) taken = newest->version;
+    }
+  }
+  // Parameters that this worker has no gradients for: others may have changed
+  // them.
+  if (!known) return PullDense(values);
+  if (newest == nullptr) return OkStatus();
+  const float* from = newest->values.data();
+  for (const DenseValues& each : values) {
+    std::memcpy(each.values.data(), from, each.values.size_bytes());
+    from += each.values.size();
+  }
+  return OkStatus();
+}
+
+Status AsyncSync::PullDense(std::span<const DenseValues> values) {
+  if (values.empty()) return OkStatus();
+  return client_.PullDenseMany(values, deadline());
+}
+
+std::shared_ptr<AsyncSync::Snapshot> AsyncSync::FreeSnapshotLocked(
+    DenseGroup& group) {
+  for (std::shared_ptr<Snapshot>& snapshot : group.snapshots) {
+    // Only `snapshots` has it, and only here it is given out again.
+    if (snapshot.use_count() == 1) return snapshot;
+  }
+  return group.snapshots.emplace_back(std::make_shared<Snapshot>());
+}
+
+Status AsyncSync::Exchange(const DenseGroup& group, const DenseBatch& batch,
+                           uint32_t num_steps, Snapshot& into) {
+  into.values.resize(group.begins.back());
+  std::vector<DenseGradient> gradients;
+  std::vector<DenseValues> values;
+  for (size_t i = 0; i < group.tables.size(); ++i) {
+    const size_t begin = group.begins[i];
+    const size_t count = group.begins[i + 1] - begin;
+    gradients.push_back(
+        {group.tables[i], std::span(batch.values).subspan(begin, count)});
+    values.push_back(
+        {group.tables[i], std::span(into.values).subspan(begin, count)});
+  }
+  return client_.ExchangeDense(gradients, values, deadline(), num_steps);
+}
+
+bool AsyncSync::SendDenseLocked(DenseGroup& group) {
+  auto taken = group.queue.Take();
+  if (taken == nullptr) return false;
+  const std::shared_ptr<Snapshot> into = FreeSnapshotLocked(group);
+  mutex_.Unlock();
+  const Status outcome = Exchange(group, taken->batch, taken->num_steps, *into);
+  mutex_.Lock();
+  if (outcome.ok()) {
+    group.num_pushed += taken->num_steps;
+    into->num_steps = group.num_pushed;
+    into->version = group.newest == nullptr ? 1 : group.newest->version + 1;
+    group.newest = into;
+    ++stats_.pulls;
+  }
+  SentLocked(outcome, taken->num_steps);
+  group.queue.Sent(std::move(taken));
+  return true;
+}
+
+bool AsyncSync::SendRowsLocked(SparseQueue& rows) {
+  auto taken = rows.queue.Take();
+  if (taken == nullptr) return false;
+  const TableId table = rows.table->spec.id;
+  const RowBatch& batch = taken->batch;
+  mutex_.Unlock();
+  const Status outcome =
+      batch.shows.empty()
+          ? client_.Push(table, batch.keys, batch.rows, deadline(),
+                         taken->num_steps)
+          : client_.PushShown(table, batch.keys, batch.rows, batch.shows,
+                              batch.clicks, deadline(), taken->num_steps);
+  mutex_.Lock();
+  SentLocked(outcome, taken->num_steps);
+  rows.queue.Sent(std::move(taken));
+  return true;
+}
+
+void AsyncSync::SentLocked(const Status& outcome, uint32_t num_steps) {
+  ++stats_.pushes;
+  stats_.pushed += num_steps;
+  if (!outcome.ok() && failure_.ok()) {
+    failure_ = outcome.WithContext("in the background");
+    work_.NotifyAll();
+  }
+  sent_.NotifyAll();
+}
+
+bool AsyncSync::SendOneLocked() {
+  if (!failure_.ok()) return false;
+  dense_is_next_ = !dense_is_next_;
+  if (dense_is_next_) {
+    for (DenseGroup& group : groups_) {
+      if (SendDenseLocked(group)) return true;
+    }
+  }
+  // From behind the table that was sent last, round to it.
+  auto it = rows_.upper_bound(last_sent_);
+  for (size_t i = 0; i < rows_.size(); ++i, ++it) {
+    if (it == rows_.end()) it = rows_.begin();
+    if (!it->second.queue.ready()) continue;
+    last_sent_ = it->first;
+    return SendRowsLocked(it->second);
+  }
+  if (!dense_is_next_) {
+    for (DenseGroup& group : groups_) {
+      if (SendDenseLocked(group)) return true;
+    }
+  }
+  return false;
+}
+
+void AsyncSync::SendLoop() {
+  base::MutexLock lock(mutex_);
+  while (true) {
+    if (SendOneLocked()) continue;
+    if (stopping_) return;
+    ++num_idle_;
+    work_.WaitUntil(mutex_, Deadline::Infinite());
+    --num_idle_;
+  }
+}
+
+bool AsyncSync::IdleLocked() const {
+  for (const DenseGroup& group : groups_) {
+    if (!group.queue.idle()) return false;
+  }
+  for (const auto& [id, rows] : rows_) {
+    if (!rows.queue.idle()) return false;
+  }
+  return true;
+}
+
+std::string AsyncSync::WhatWaitsLocked() const {
+  std::string what;
+  auto add = [&](const std::string& name, uint64_t count) {
+    if (!what.empty()) what += ", ";
+    what += base::Concat(count, " of ", name);
+  };
+  for (const DenseGroup& group : groups_) {
+    if (!group.queue.idle()) {
+      add("dense parameters", group.queue.num_waiting());
+    }
+  }
+  for (const auto& [id, rows] : rows_) {
+    if (!rows.queue.idle()) {
+      add(rows.table->spec.name(), rows.queue.num_waiting());
+    }
+  }
+  return what;
+}
+
+Status AsyncSync::Flush(std::span<const DenseValues>) {
+  const Deadline until = deadline();
+  base::MutexLock lock(mutex_);
+  while (failure_.ok() && !IdleLocked()) {
+    if (options_.interrupt) RETURN_IF_ERROR(options_.interrupt());
+    if (until.expired()) {
+      return DeadlineExceeded(
+          "worker ", options_.worker,
+          ": gradients still wait for the servers: ", WhatWaitsLocked());
+    }
+    sent_.WaitUntil(
+        mutex_, options_.interrupt
+                    ? Earlier(until, Deadline::After(base::kInterruptInterval))
+                    : until);
+  }
+  return failure_;
+}
+
+Status AsyncSync::Stop(std::span<const DenseValues> values) {
+  const Status flushed = Flush(values);
+  EndThreads();
+  RETURN_IF_ERROR(flushed);
+  return PullDense(values);
+}
+
+void AsyncSync::EndThreads() {
+  {
+    base::MutexLock lock(mutex_);
+    stopping_ = true;
+    if (failure_.ok() && !IdleLocked()) {
+      failure_ = FailedPrecondition(
+          "worker ", options_.worker,
+          " ended before its gradients were sent: ", WhatWaitsLocked());
+    }
+    work_.NotifyAll();
+    sent_.NotifyAll();
+  }
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+SynchronizerStats AsyncSync::stats() const {
+  base::MutexLock lock(mutex_);
+  SynchronizerStats stats = stats_;
+  for (const DenseGroup& group : groups_) {
+    stats.queued = std::max(stats.queued, group.queue.num_waiting());
+  }
+  for (const auto& [id, rows] : rows_) {
+    stats.queued = std::max(stats.queued, rows.queue.num_waiting());
+  }
+  return stats;
+}
+
+}  // namespace fleet::sync

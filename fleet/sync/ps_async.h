@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef FLEET_SYNC_PS_ASYNC_H_
+#define FLEET_SYNC_PS_ASYNC_H_
+
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fleet/base/mutex.h"
+#include "fleet/sync/ps_rows.h"
+#include "fleet/sync/ps_send_queue.h"
+#include "fleet/sync/synchronizer.h"
+
+namespace fleet::sync {
+
+// Gradients wait in queues, and threads of its own bring them to the servers,
+// who apply them on arrival; with every push of dense gradients the newest
+// values come back, and the next EndStep takes them.
+class AsyncSync final : public Synchronizer {
+ public:
+  AsyncSync(ps::PsClient& client, const SynchronizerOptions& options);
+  // Without Stop, what waits is dropped.
+  ~AsyncSync() override;
+
+  Status AddTables(std::vector<ServedTable> tables) override;
+  Status Initialize(std::span<const DenseValues> values) override;
+  Status Fetch(TableId table, std::span<const RowsOfIds> lookups,
+               const LookupOptions& options) override;
+  Status Offer(TableId table, std::span<const GradientsOfIds> gradients,
+               const LookupOptions& options) override;
+  Status OfferDense(std::span<const DenseGradient> gradients) override;
+  Status EndStep(std::span<const DenseValues> values) override;
+  Status PullDense(std::span<const DenseValues> values) override;
+  Status Flush(std::span<const DenseValues> values) override;
+  Status Stop(std::span<const DenseValues> values) override;
+  void BeginThreads(int) override {}
+  void EndThread() override {}
+  SynchronizerStats stats() const override;
+  const SynchronizerOptions& options() const override { return options_; }
+  const ServedTable* table(TableId id) const override {
+    return tables_.Find(id);
+  }
+
+ private:
+  struct DenseBatch {
+    std::vector<float> values;  // of all tables of the group
+    void Clear() { values.clear(); }
+  };
+  // Values as they came from the servers.
+  struct Snapshot {
+    std::vector<float> values;
+    uint64_t version = 0;
+    uint64_t num_steps = 0;  // of this worker that are in it
+  };
+  // Dense parameters that are offered together: those of one program.
+  struct DenseGroup {
+    std::vector<TableId> tables;
+    std::vector<size_t> begins;  // one more than tables
+    SendQueue<DenseBatch> queue;
+    uint64_t num_offered = 0;
+    uint64_t num_pushed = 0;
+    std::shared_ptr<const Snapshot> newest;
+    // Those that nobody reads any more are written again.
+    std::vector<std::shared_ptr<Snapshot>> snapshots;
+    // By where the parameters are: the version that was copied there.
+    std::map<const float*, uint64_t> taken;
+  };
+  struct SparseQueue {
+    const ServedTable* table = nullptr;
+    SendQueue<RowBatch> queue;
+  };
+  Deadline deadline() const { return Deadline::After(options_.timeout); }
+  // Waits while `num_waiting` is at the limit.
+  template <typename Queue>
+  Status WaitForRoomLocked(const Queue& queue, const std::string& what)
+      REQUIRES(mutex_);
+  DenseGroup* FindGroupLocked(std::span<const DenseValues> values)
+      REQUIRES(mutex_);
+  DenseGroup& GroupLocked(std::span<const DenseGradient> gradients)
+      REQUIRES(mutex_);
+  std::shared_ptr<Snapshot> FreeSnapshotLocked(DenseGroup& group)
+      REQUIRES(mutex_);
+  Status Exchange(const DenseGroup& group, const DenseBatch& batch,
+                  uint32_t num_steps, Snapshot& into);
+  // Each sends one batch if there is one, without the lock meanwhile.
+  bool SendDenseLocked(DenseGroup& group) REQUIRES(mutex_);
+  bool SendRowsLocked(SparseQueue& rows) REQUIRES(mutex_);
+  bool SendOneLocked() REQUIRES(mutex_);
+  void SentLocked(const Status& outcome, uint32_t num_steps) REQUIRES(mutex_);
+  void SendLoop();
+  void EndThreads();
+  bool IdleLocked() const REQUIRES(mutex_);
+  std::string WhatWaitsLocked() const REQUIRES(mutex_);
+
+  ps::PsClient& client_;
+  const SynchronizerOptions options_;
+  ServedTables tables_;
+  BatchPool pool_;
+
+  mutable base::Mutex mutex_;
+  base::CondVar work_;  // for the threads that send
+  base::CondVar sent_;  // for those that wait for room or for the end
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  int num_idle_ GUARDED_BY(mutex_) = 0;  // threads that wait for work
+  Status failure_ GUARDED_BY(mutex_);
+  // Addresses stay.
+  std::list<DenseGroup> groups_ GUARDED_BY(mutex_);
+  std::map<TableId, SparseQueue> rows_ GUARDED_BY(mutex_);
+  // Whose turn it is: dense or rows, and of these the tables go round.
+  bool dense_is_next_ GUARDED_BY(mutex_) = false;
+  TableId last_sent_ GUARDED_BY(mutex_){};
+  SynchronizerStats stats_ GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace fleet::sync
+
+#endif  // FLEET_SYNC_PS_ASYNC_H_

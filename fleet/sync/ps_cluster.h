@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// For tests: servers in this process, and workers as threads.
+
+#ifndef FLEET_SYNC_PS_CLUSTER_H_
+#define FLEET_SYNC_PS_CLUSTER_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fleet/base/status_matchers.h"
+#include "fleet/ps/client.h"
+#include "fleet/ps/server.h"
+#include "fleet/sync/synchronizer.h"
+
+namespace fleet::sync {
+
+inline base::Deadline Soon() {
+  return base::Deadline::After(std::chrono::seconds(60));
+}
+
+inline ServedTable SparseServed(uint32_t id, const std::string& name,
+                                size_t dim, const optim::UpdateRule& rule = {},
+                                double rate = 0.5) {
+  table::SparseTableOptions options;
+  options.name = name;
+  options.dim = dim;
+  options.initializer = table::ConstantInit{1.0f};
+  options.update.rule = rule;
+  options.update.learning_rate.base = rate;
+  ServedTable served;
+  served.spec = {TableId{id}, options};
+  served.parameter = name;
+  served.gradient = name + "@GRAD";
+  served.shape = {1000, static_cast<int64_t>(dim)};
+  served.sparse = true;
+  return served;
+}
+
+inline ServedTable DenseServed(uint32_t id, const std::string& name,
+                               uint64_t size,
+                               const optim::UpdateRule& rule = {},
+                               double rate = 0.5) {
+  table::DenseSpec spec;
+  spec.name = name;
+  spec.size = size;
+  spec.update.rule = rule;
+  spec.update.learning_rate.base = rate;
+  ServedTable served;
+  served.spec = {TableId{id}, spec};
+  served.parameter = name;
+  served.gradient = name + "@GRAD";
+  served.shape = {static_cast<int64_t>(size)};
+  return served;
+}
+
+// Servers without tables.
+class PsCluster final {
+ public:
+  PsCluster(uint32_t num_servers, int num_workers,
+            const ps::PsServerOptions& given = {})
+      : num_workers_(num_workers) {
+    for (uint32_t i = 0; i < num_servers; ++i) {
+      ps::PsServerOptions options = given;
+      options.rank = static_cast<int32_t>(i);
+      options.num_servers = num_servers;
+      options.num_workers = num_workers;
+      options.worker_grace = std::chrono::milliseconds(50);
+      servers_.push_back(std::make_unique<ps::PsServer>(options));
+    }
+  }
+
+  std::unique_ptr<ps::PsClient> Client(int worker) {
+    ps::PsClientOptions options;
+    options.worker = worker;
+    auto client = ps::PsClient::Connect(
+        static_cast<uint32_t>(servers_.size()),
+        [this, worker](uint32_t server, base::Deadline)
+            -> Result<std::unique_ptr<channel::Channel>> {
+          return servers_[server]->ConnectInProcess(
+              base::Concat("worker ", worker));
+        },
+        options, Soon());
+    EXPECT_OK(client.status());
+    return std::move(client).value();
+  }
+
+  ps::PsServer& server(size_t i) { return *servers_[i]; }
+  int num_workers() const { return num_workers_; }
+  size_t num_servers() const { return servers_.size(); }
+
+ private:
+  const int num_workers_;
+  std::vector<std::unique_ptr<ps::PsServer>> servers_;
+};
+
+// Runs `worker_main` once for each worker, at the same time.
+inline void RunWorkers(int count, const std::function<void(int)>& worker_main) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) {
+    threads.emplace_back([&worker_main, i] { worker_main(i); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace fleet::sync
+
+#endif  // FLEET_SYNC_PS_CLUSTER_H_

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/sync/ps_sync.h"
+
+#include <utility>
+
+namespace fleet::sync {
+
+Status StepwiseSync::AddTables(std::vector<ServedTable> tables) {
+  tables_.Add(std::move(tables));
+  return OkStatus();
+}
+
+Status StepwiseSync::Initialize(std::span<const DenseValues> values) {
+  return InitializeDense(client_, options_.worker == 0, values, deadline());
+}
+
+Status StepwiseSync::Fetch(TableId table, std::span<const RowsOfIds> lookups,
+                           const LookupOptions& options) {
+  ASSIGN_OR_RETURN(const ServedTable* const served, tables_.FindSparse(table));
+  return PullRows(client_, *served, lookups, options, pool_, deadline());
+}
+
+Status StepwiseSync::Send(TableId table, const RowView& rows) {
+  ++pushes_;
+  if (waits_for_all()) {
+    if (!rows.shows.empty()) {
+      return Unimplemented("table ", static_cast<uint32_t>(table),
+                           ": shows and clicks are not counted in sync mode; "
+                           "take async or half-async");
+    }
+    return client_.Accumulate(table, rows.keys, rows.rows, deadline());
+  }
+  if (!rows.shows.empty()) {
+    return client_.PushShown(table, rows.keys, rows.rows, rows.shows,
+                             rows.clicks, deadline(), 1);
+  }
+  return client_.Push(table, rows.keys, rows.rows, deadline(), 1);
+}
+
+Status StepwiseSync::Offer(TableId table,
+                           std::span<const GradientsOfIds> gradients,
+                           const LookupOptions& options) {
+  ASSIGN_OR_RETURN(const ServedTable* const served, tables_.FindSparse(table));
+  RETURN_IF_ERROR(CheckLists(*served, gradients, options));
+  const size_t dim = DimOf(*served);
+  if (merge_.Add(table, dim, gradients, options)) return OkStatus();
+  const BatchPool::Lease batch(pool_);
+  return Send(table, Join(dim, gradients, options, *batch));
+}
+
+Status StepwiseSync::SendDense(std::span<const DenseGradient> gradients) {
+  if (gradients.empty()) return OkStatus();
+  ++pushes_;
+  // The step that ends all tables' steps is FinishStep's in sync mode.
+  return waits_for_all() ? client_.AccumulateDenseMany(gradients, deadline())
+                         : client_.PushDenseMany(gradients, deadline(), 1);
+}
+
+Status StepwiseSync::OfferDense(std::span<const DenseGradient> gradients) {
+  if (merge_.AddDense(gradients)) return OkStatus();
+  return SendDense(gradients);
+}
+
+Status StepwiseSync::SendStep(const LocalMerge::Step& step,
+                              std::span<const DenseValues> values) {
+  for (const auto& [table, batch] : step.rows) {
+    if (!batch.keys.empty()) RETURN_IF_ERROR(Send(table, ViewOf(batch)));
+  }
+  std::vector<DenseGradient> dense;
+  for (const auto& [table, sum] : step.dense) {
+    if (!sum.empty()) dense.push_back({table, sum});
+  }
+  ++pulls_;
+  if (waits_for_all()) return client_.FinishStep(dense, values, deadline());
+  RETURN_IF_ERROR(SendDense(dense));
+  return PullDense(values);
+}
+
+Status StepwiseSync::EndStep(std::span<const DenseValues> values) {
+  RETURN_IF_ERROR(merge_.EndStep(
+      values,
+      [&](const LocalMerge::Step& step) { return SendStep(step, values); },
+      deadline(), options_.interrupt));
+  ++steps_;
+  return OkStatus();
+}
+
+Status StepwiseSync::PullDense(std::span<const DenseValues> values) {
+  if (values.empty()) return OkStatus();
+  return client_.PullDenseMany(values, deadline());
+}
+
+SynchronizerStats StepwiseSync::stats() const {
+  SynchronizerStats stats;
+  stats.steps = steps_;
+  stats.pushes = pushes_;
+  stats.pushed = pushes_;
+  stats.pulls = pulls_;
+  return stats;
+}
+
+}  // namespace fleet::sync

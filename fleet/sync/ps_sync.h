@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef FLEET_SYNC_PS_SYNC_H_
+#define FLEET_SYNC_PS_SYNC_H_
+
+#include <atomic>
+#include <vector>
+
+#include "fleet/sync/ps_local_merge.h"
+#include "fleet/sync/ps_rows.h"
+#include "fleet/sync/synchronizer.h"
+
+namespace fleet::sync {
+
+// Modes in which a step ends when the servers have its gradients: sync, where
+// all workers' steps are one, and half-async, where each worker's is its own.
+class StepwiseSync final : public Synchronizer {
+ public:
+  StepwiseSync(ps::PsClient& client, const SynchronizerOptions& options)
+      : client_(client), options_(options) {}
+
+  Status AddTables(std::vector<ServedTable> tables) override;
+  Status Initialize(std::span<const DenseValues> values) override;
+  Status Fetch(TableId table, std::span<const RowsOfIds> lookups,
+               const LookupOptions& options) override;
+  Status Offer(TableId table, std::span<const GradientsOfIds> gradients,
+               const LookupOptions& options) override;
+  Status OfferDense(std::span<const DenseGradient> gradients) override;
+  Status EndStep(std::span<const DenseValues> values) override;
+  Status PullDense(std::span<const DenseValues> values) override;
+  Status Flush(std::span<const DenseValues>) override { return OkStatus(); }
+  Status Stop(std::span<const DenseValues> values) override {
+    return PullDense(values);
+  }
+  void BeginThreads(int count) override { merge_.BeginThreads(count); }
+  void EndThread() override { merge_.EndThread(); }
+  SynchronizerStats stats() const override;
+  const SynchronizerOptions& options() const override { return options_; }
+  const ServedTable* table(TableId id) const override {
+    return tables_.Find(id);
+  }
+
+ private:
+  Deadline deadline() const { return Deadline::After(options_.timeout); }
+  bool waits_for_all() const { return options_.mode == PsMode::kSync; }
+  Status Send(TableId table, const RowView& rows);
+  Status SendDense(std::span<const DenseGradient> gradients);
+  Status SendStep(const LocalMerge::Step& step,
+                  std::span<const DenseValues> values);
+
+  ps::PsClient& client_;
+  const SynchronizerOptions options_;
+  ServedTables tables_;
+  BatchPool pool_;
+  LocalMerge merge_;
+  std::atomic<uint64_t> steps_ = 0;
+  std::atomic<uint64_t> pushes_ = 0;
+  std::atomic<uint64_t> pulls_ = 0;
+};
+
+}  // namespace fleet::sync
+
+#endif  // FLEET_SYNC_PS_SYNC_H_
