@@ -76,7 +76,8 @@ class InMemoryDataset final {
 
   // Reads all files in place of what is in memory; samples are in the order of
   // the files, whatever the number of threads. Failures are ReadFile's; memory
-  // is then as it was. FailedPrecondition while a preload runs.
+  // is then as it was. FailedPrecondition while a preload runs, and before
+  // SetFiles; no files are no samples.
   Status Load(const base::InterruptCheck& interrupt);
   // The same in the background; `num_threads` of 0 are those of the options.
   Status Preload(int num_threads = 0);
@@ -117,6 +118,7 @@ class InMemoryDataset final {
   const DatasetPlan plan_;
   mutable base::Mutex mutex_;
   std::vector<std::string> files_ GUARDED_BY(mutex_);
+  bool has_files_ GUARDED_BY(mutex_) = false;  // SetFiles was called
   std::shared_ptr<Samples> samples_ GUARDED_BY(mutex_);
   std::shared_ptr<Loading> loading_ GUARDED_BY(mutex_);
   ReadStats stats_ GUARDED_BY(mutex_);

@@ -161,6 +161,13 @@ TEST_F(DatasetTest, PreloadRunsInTheBackground) {
   EXPECT_GT(dataset->byte_size(), 300u * 8);
 }
 
+TEST_F(DatasetTest, NoFilesAreNoSamples) {
+  EXPECT_EQ(Loaded(Options(3))->num_samples(), 0u);
+  auto queue = *QueueDataset::Make(Options());
+  queue->SetFiles({});
+  EXPECT_EQ(Ids(*queue->BeginPass({.batch_size = 2})), UpTo(0));
+}
+
 TEST_F(DatasetTest, ALoadThatFailsLeavesWhatWasThere) {
   WriteFiles(1, 10);
   auto dataset = Loaded(Options());

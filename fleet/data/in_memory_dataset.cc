@@ -92,6 +92,7 @@ Result<std::unique_ptr<InMemoryDataset>> InMemoryDataset::Make(
 void InMemoryDataset::SetFiles(std::vector<std::string> files) {
   base::MutexLock lock(mutex_);
   files_ = std::move(files);
+  has_files_ = true;
 }
 
 std::shared_ptr<InMemoryDataset::Loading> InMemoryDataset::StartLoading(
@@ -145,7 +146,7 @@ Status InMemoryDataset::Preload(int num_threads) {
         "dataset: its files are being read already; wait_preload_done() comes "
         "before the next load");
   }
-  if (files_.empty()) {
+  if (!has_files_) {
     return FailedPrecondition(
         "dataset: there are no files: call "
         "set_filelist() first");

@@ -250,8 +250,8 @@ Status PipeProcess::WaitForEnd(const StopSignal& stop) {
                          sigabbrev_np(WTERMSIG(outcome)), ")")
           : base::Concat("ended with exit status ", WEXITSTATUS(outcome));
   while (!said_.empty() && said_.back() == '\n') said_.pop_back();
-  return Unavailable("pipe_command ", name_, " ", how,
-                     said_.empty() ? "" : "; it said:\n", said_);
+  return FailedPrecondition("pipe_command ", name_, " ", how,
+                            said_.empty() ? "" : "; it said:\n", said_);
 }
 
 }  // namespace fleet::data

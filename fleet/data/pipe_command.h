@@ -36,9 +36,9 @@ class PipeProcess final {
   ~PipeProcess();
 
   // What it writes next; 0 at the end, when it has ended with exit status 0.
-  // Else Unavailable, with its status or signal and the end of what it wrote to
-  // its standard error, which is passed on to ours as it comes. Waits as long
-  // as the command does; `stop` ends the wait.
+  // Else FailedPrecondition, with its status or signal and the end of what it
+  // wrote to its standard error, which is passed on to ours as it comes. Waits
+  // as long as the command does; `stop` ends the wait.
   Result<size_t> Read(std::span<char> into, const StopSignal& stop);
 
  private:

@@ -100,7 +100,7 @@ TEST_F(PipeProcessTest, MuchOutput) {
 TEST_F(PipeProcessTest, AFailingCommandShowsItsStatusAndWhatItSaid) {
   const Status status =
       Output("sh -c 'echo out; echo went wrong >&2; exit 3'").status();
-  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("ended with exit status 3"));
   EXPECT_THAT(status.message(), HasSubstr("went wrong"));
 }
