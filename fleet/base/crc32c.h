@@ -20,7 +20,11 @@ namespace fleet::base {
 uint32_t Crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
 uint32_t Crc32c(std::string_view bytes, uint32_t before = 0);
 
-// The same by tables, for machines without the instruction.
+// The checksum of two pieces, one after the other, from the checksum of each
+// and the size of the second: neither is read again.
+uint32_t JoinCrc32c(uint32_t first, uint32_t second, uint64_t second_byte_size);
+
+// Crc32c by tables, for machines without the instruction.
 uint32_t Crc32cByTable(std::span<const std::byte> bytes, uint32_t before = 0);
 
 }  // namespace fleet::base

@@ -53,6 +53,30 @@ TEST(Crc32c, PartsAddUpToTheWhole) {
   }
 }
 
+// Large ones are computed in several pieces at a time.
+TEST(Crc32c, TableAndInstructionAgreeOnLargeMessages) {
+  std::mt19937 random(2);
+  std::string bytes(100'000, '\0');
+  for (char& c : bytes) c = static_cast<char>(random());
+  for (const size_t size : {12'287u, 12'288u, 12'289u, 24'583u, 99'999u}) {
+    const std::string_view part = std::string_view(bytes).substr(1, size);
+    EXPECT_EQ(Crc32c(part, 7), ByTable(part, 7)) << size;
+  }
+}
+
+TEST(Crc32c, JoinsChecksumsWithoutTheBytes) {
+  std::mt19937 random(3);
+  std::string bytes(70'000, '\0');
+  for (char& c : bytes) c = static_cast<char>(random());
+  const std::string_view all(bytes);
+  for (const size_t cut : {0u, 1u, 8u, 12'345u, 65'536u, 70'000u}) {
+    EXPECT_EQ(JoinCrc32c(Crc32c(all.substr(0, cut)), Crc32c(all.substr(cut)),
+                         bytes.size() - cut),
+              Crc32c(all))
+        << cut;
+  }
+}
+
 TEST(Crc32c, NoticesEveryBit) {
   std::string text(64, 'a');
   const uint32_t good = Crc32c(text);

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "fleet/ps/row_copy.h"
+#include "fleet/table/row_copy.h"
 
 namespace fleet::ps {
 namespace {
@@ -100,7 +100,7 @@ std::span<float> KeyStream::Direct(uint32_t server, size_t begin,
 
 void KeyStream::Scatter(uint32_t server, size_t begin, size_t count,
                         const float* rows) {
-  WithRowSize(dim_, [&](auto copy) {
+  table::WithRowSize(dim_, [&](auto copy) {
     for (size_t i = 0; i < count; ++i) {
       copy(rows_[number(server, begin + i)], rows + i * dim_);
     }
@@ -108,7 +108,7 @@ void KeyStream::Scatter(uint32_t server, size_t begin, size_t count,
 }
 
 void KeyStream::CopyRepeats() const {
-  WithRowSize(dim_, [&](auto copy) {
+  table::WithRowSize(dim_, [&](auto copy) {
     for (const Repeat& repeat : repeats_) {
       copy(repeat.to, rows_[repeat.number]);
     }

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "fleet/table/rows_file.h"
+
 namespace fleet::table {
 
 DensePart PartOfServer(uint64_t size, uint32_t server, uint32_t num_servers,

@@ -10,14 +10,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "fleet/base/file_system.h"
 #include "fleet/base/status.h"
-#include "fleet/table/key.h"
 
 namespace fleet::table {
 
@@ -45,53 +42,6 @@ struct LoadStats {
   // The files' rows held another optimizer's state: only values were read.
   bool values_only = false;
 };
-
-// What a file says of its rows.
-struct RowsHeader {
-  std::string table;
-  std::string layout;  // RowLayout::text
-  uint32_t dim = 0;
-  uint32_t row_floats = 0;
-  uint64_t num_rows = 0;
-  uint64_t num_erased = 0;
-};
-
-// One file, written once. A failure leaves nothing behind.
-class RowsWriter final {
- public:
-  static Result<RowsWriter> Create(const base::Path& path,
-                                   const RowsHeader& header);
-  // Keys ascend; as many as the header says.
-  Status AddRow(Key key, std::span<const float> row);
-  Status AddErased(Key key);
-  Status Commit();
-
-  uint64_t byte_size() const { return file_.byte_size(); }
-  // Of all bytes.
-  uint32_t checksum() const { return checksum_; }
-
- private:
-  RowsWriter(base::AtomicFile file, const RowsHeader& header);
-  Status Append(std::span<const std::byte> bytes);
-  Status EndBlock();
-
-  base::AtomicFile file_;
-  RowsHeader header_;
-  uint32_t checksum_ = 0;
-  uint64_t num_added_ = 0;
-  std::vector<Key> keys_;  // of the block that is being filled
-  std::vector<float> rows_;
-};
-
-// What a reader does with the rows of a file: blocks of them, in the order of
-// their keys. `rows` is empty for keys that were erased.
-using VisitRows =
-    std::function<Status(const RowsHeader& header, std::span<const Key> keys,
-                         std::span<const float> rows)>;
-
-// DataLoss names the file, and where in it, when it is truncated, damaged or no
-// such file.
-Status ReadRows(const base::Path& path, const VisitRows& visit);
 
 // The list of a server's files, which makes a save count.
 struct SaveList {

@@ -30,6 +30,7 @@
 #include "fleet/table/options.h"
 #include "fleet/table/row_arena.h"
 #include "fleet/table/row_layout.h"
+#include "fleet/table/rows_file.h"
 
 namespace fleet::table {
 
@@ -89,13 +90,16 @@ class SparseShard final {
   // Everything.
   Status Clear();
 
-  // Rows in the order of their keys, and whether each changed since the marks
-  // were last cleared.
-  Status ForEachSorted(
-      const std::function<Status(Key, const float* row, bool changed)>& visit);
+  // Rows in the order of their keys, some thousand at a time, and whether each
+  // changed since the marks were last cleared.
+  Status VisitSorted(
+      const std::function<Status(std::span<const RowView> rows)>& visit);
   // Keys that were erased since the marks were last cleared.
   const std::vector<Key>& erased() const { return erased_; }
   void ClearMarks();
+  // Room for so many more rows in memory, so that putting them there moves
+  // nothing.
+  Status ReserveRows(size_t count);
   // Puts whole rows (all of their floats) there, and marks them or not.
   Status PutRows(const KeyBatch& batch, const float* rows, bool changed);
   Status EraseKeys(const KeyBatch& batch);

@@ -3,10 +3,9 @@
 #include "fleet/table/sparse_table.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
-#include "fleet/base/check.h"
+#include "fleet/table/locked_shards.h"
 
 namespace fleet::table {
 namespace {
@@ -14,50 +13,16 @@ namespace {
 // Keys that are split by shard at a time: their order stays in the cache.
 constexpr size_t kSplit = 16384;
 
-double Score(const ShowClickOptions& options, const RowLayout& layout,
-             const float* row) {
-  const double show = row[layout.show];
-  const double click = row[layout.click];
-  return (show - click) * options.nonclick_coefficient +
-         click * options.click_coefficient;
-}
-
-bool ScoreWanted(const ShowClickOptions& options, const RowLayout& layout,
-                 const float* row) {
-  return Score(options, layout, row) >= options.base_threshold &&
-         row[layout.delta_score] >= options.delta_threshold &&
-         LoadInteger(row, layout.unseen_days) <= options.delta_keep_days;
-}
-
 }  // namespace
 
-// Holds the locks of all shards, taken in their order.
-class SparseTable::AllLocked final {
- public:
-  explicit AllLocked(const std::vector<Shard>& shards)
-      FLEET_THREAD_ATTRIBUTE(no_thread_safety_analysis)
-      : shards_(shards) {
-    for (const Shard& shard : shards_) shard.mutex.Lock();
-  }
-  AllLocked(const AllLocked&) = delete;
-  AllLocked& operator=(const AllLocked&) = delete;
-  ~AllLocked() FLEET_THREAD_ATTRIBUTE(no_thread_safety_analysis) {
-    for (const Shard& shard : shards_) shard.mutex.Unlock();
-  }
-
-  SparseShard& operator[](size_t i) const
-      FLEET_THREAD_ATTRIBUTE(no_thread_safety_analysis) {
-    return *shards_[i].rows;
-  }
-
- private:
-  const std::vector<Shard>& shards_;
-};
-
 SparseTable::SparseTable(const SparseTableOptions& options)
-    : setting_(options), shards_(options.num_shards) {
-  setting_.learning_rate = RateOfStep(options.update.learning_rate, 0);
+    : options_(options),
+      setting_(std::make_unique<ShardSetting>(options)),
+      shards_(options.num_shards) {
+  setting_->learning_rate = RateOfStep(options.update.learning_rate, 0);
 }
+
+SparseTable::~SparseTable() = default;
 
 Result<std::unique_ptr<SparseTable>> SparseTable::Make(
     const SparseTableOptions& options) {
@@ -68,15 +33,15 @@ Result<std::unique_ptr<SparseTable>> SparseTable::Make(
     const std::string& folder = options.disk->folder;
     RETURN_IF_ERROR(base::MakeFolders(folder));
     auto opened = OpenRocksDb(folder, options.num_shards,
-                              table->setting_.layout.stride + 1);
+                              table->setting_->layout.stride + 1);
     RETURN_IF_ERROR(opened.status().WithContext("table " + options.name));
     stores = std::move(opened).value();
   }
   for (size_t i = 0; i < table->shards_.size(); ++i) {
-    Shard& shard = table->shards_[i];
+    LockedShard& shard = table->shards_[i];
     base::MutexLock lock(shard.mutex);
     shard.rows =
-        std::make_unique<SparseShard>(table->setting_, std::move(stores[i]));
+        std::make_unique<SparseShard>(*table->setting_, std::move(stores[i]));
   }
   return table;
 }
@@ -179,9 +144,9 @@ Status SparseTable::Add(std::span<const Key> keys,
 
 Status SparseTable::AddFrom(int worker, std::span<const Key> keys,
                             std::span<const float> deltas) {
-  if (worker < 0 || worker >= setting_.options.num_geo_workers) {
+  if (worker < 0 || worker >= setting_->options.num_geo_workers) {
     return InvalidArgument("table ", name(), ": geo worker ", worker, " of ",
-                           setting_.options.num_geo_workers);
+                           setting_->options.num_geo_workers);
   }
   RETURN_IF_ERROR(CheckSizes(keys, deltas.size(), "add"));
   return Named(
@@ -195,12 +160,12 @@ Status SparseTable::AddFrom(int worker, std::span<const Key> keys,
 }
 
 Result<std::vector<Key>> SparseTable::TakeChanges(int worker, size_t max_keys) {
-  if (worker < 0 || worker >= setting_.options.num_geo_workers) {
+  if (worker < 0 || worker >= setting_->options.num_geo_workers) {
     return InvalidArgument("table ", name(), ": geo worker ", worker, " of ",
-                           setting_.options.num_geo_workers);
+                           setting_->options.num_geo_workers);
   }
   std::vector<Key> all;
-  for (Shard& shard : shards_) {
+  for (LockedShard& shard : shards_) {
     base::MutexLock lock(shard.mutex);
     const std::vector<Key> keys = shard.rows->TakeChanges(
         static_cast<size_t>(worker), max_keys - all.size());
@@ -230,7 +195,7 @@ Status SparseTable::Accumulate(std::span<const Key> keys,
 }
 
 Status SparseTable::ApplyAccumulated(double scale) {
-  for (Shard& shard : shards_) {
+  for (LockedShard& shard : shards_) {
     base::MutexLock lock(shard.mutex);
     RETURN_IF_ERROR(Named(shard.rows->ApplyAccumulated(scale), "apply", 0));
   }
@@ -240,19 +205,19 @@ Status SparseTable::ApplyAccumulated(double scale) {
 void SparseTable::EndStep(uint64_t count) {
   if (count == 0) return;
   AllLocked all(shards_);
-  setting_.step += count;
-  setting_.learning_rate =
-      RateOfStep(setting_.options.update.learning_rate, setting_.step);
+  setting_->step += count;
+  setting_->learning_rate =
+      RateOfStep(setting_->options.update.learning_rate, setting_->step);
 }
 
 void SparseTable::SetTime(std::chrono::seconds now) {
   AllLocked all(shards_);
-  setting_.now = static_cast<uint32_t>(now.count());
+  setting_->now = static_cast<uint32_t>(now.count());
 }
 
 Result<uint64_t> SparseTable::Sweep(const std::function<bool(float*)>& gone) {
   uint64_t num_erased = 0;
-  for (Shard& shard : shards_) {
+  for (LockedShard& shard : shards_) {
     base::MutexLock lock(shard.mutex);
     RETURN_IF_ERROR(Named(shard.rows->Sweep(gone, &num_erased), "shrink", 0));
   }
@@ -260,7 +225,7 @@ Result<uint64_t> SparseTable::Sweep(const std::function<bool(float*)>& gone) {
 }
 
 Result<uint64_t> SparseTable::Shrink(uint32_t max_unseen_days) {
-  const RowLayout& layout = setting_.layout;
+  const RowLayout& layout = setting_->layout;
   if (layout.unseen_days == RowLayout::kAbsent) {
     return FailedPrecondition("table ", name(),
                               ": shrink needs rows that count unseen days "
@@ -269,10 +234,10 @@ Result<uint64_t> SparseTable::Shrink(uint32_t max_unseen_days) {
   return Sweep([&](float* row) {
     const uint32_t days = LoadInteger(row, layout.unseen_days) + 1;
     StoreInteger(row, layout.unseen_days, days);
-    if (!setting_.options.show_click.has_value()) {
+    if (!setting_->options.show_click.has_value()) {
       return days >= max_unseen_days;
     }
-    const ShowClickOptions& options = *setting_.options.show_click;
+    const ShowClickOptions& options = *setting_->options.show_click;
     row[layout.show] *= static_cast<float>(options.fade);
     row[layout.click] *= static_cast<float>(options.fade);
     return Score(options, layout, row) < options.delete_threshold ||
@@ -281,13 +246,14 @@ Result<uint64_t> SparseTable::Shrink(uint32_t max_unseen_days) {
 }
 
 Result<uint64_t> SparseTable::Expire(std::chrono::seconds now) {
-  const RowLayout& layout = setting_.layout;
+  const RowLayout& layout = setting_->layout;
   if (layout.last_seen == RowLayout::kAbsent) {
     return FailedPrecondition("table ", name(),
                               ": its rows have no time to live");
   }
   SetTime(now);
-  const auto ttl = static_cast<uint64_t>(setting_.options.time_to_live.count());
+  const auto ttl =
+      static_cast<uint64_t>(setting_->options.time_to_live.count());
   const auto at = static_cast<uint64_t>(now.count());
   return Sweep([&](float* row) {
     return LoadInteger(row, layout.last_seen) + ttl <= at;
@@ -302,191 +268,10 @@ Status SparseTable::Clear() {
   return OkStatus();
 }
 
-Result<SaveStats> SparseTable::Save(const base::Path& folder,
-                                    const SaveOptions& options) {
-  const bool delta = options.id.kind == SaveKind::kDelta;
-  const bool by_score = options.filter == SaveFilter::kByScore;
-  const RowLayout& layout = setting_.layout;
-  if (by_score && !setting_.options.show_click.has_value()) {
-    return FailedPrecondition("table ", name(),
-                              ": its rows have no shows and clicks");
-  }
-  AllLocked all(shards_);
-  SaveList list;
-  list.table = name();
-  list.id = options.id;
-  list.step = setting_.step;
-  SaveStats stats;
-  auto wanted = [&](const float* row, bool changed) {
-    if (by_score) {
-      return ScoreWanted(*setting_.options.show_click, layout, row);
-    }
-    return changed || !delta;
-  };
-  for (uint32_t i = 0; i < shards_.size(); ++i) {
-    SparseShard& shard = all[i];
-    RowsHeader header;
-    header.table = name();
-    header.layout = layout.text;
-    header.dim = static_cast<uint32_t>(dim());
-    header.row_floats = static_cast<uint32_t>(layout.stride);
-    if (!delta && !by_score) {
-      header.num_rows = shard.counters().num_rows;
-    } else {
-      RETURN_IF_ERROR(
-          shard.ForEachSorted([&](Key, const float* row, bool changed) {
-            header.num_rows += wanted(row, changed) ? 1 : 0;
-            return OkStatus();
-          }));
-    }
-    if (delta) header.num_erased = shard.erased().size();
-    const std::string file = RowsFileName(name(), options.id, i);
-    ASSIGN_OR_RETURN(RowsWriter writer,
-                     RowsWriter::Create(folder / file, header));
-    RETURN_IF_ERROR(
-        shard.ForEachSorted([&](Key key, const float* row, bool changed) {
-          if (!wanted(row, changed)) return OkStatus();
-          return writer.AddRow(key, std::span(row, layout.stride));
-        }));
-    if (delta) {
-      for (Key key : shard.erased()) {
-        RETURN_IF_ERROR(writer.AddErased(key));
-      }
-    }
-    RETURN_IF_ERROR(writer.Commit());
-    list.files.push_back({file, writer.byte_size(), writer.checksum()});
-    stats.num_rows += header.num_rows;
-    stats.num_erased += header.num_erased;
-    stats.byte_size += writer.byte_size();
-  }
-  RETURN_IF_ERROR(WriteSaveList(folder, list));
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    all[i].ClearMarks();
-    if (!by_score || !delta) continue;
-    uint64_t none = 0;
-    RETURN_IF_ERROR(all[i].Sweep(
-        [&](float* row) {
-          if (ScoreWanted(*setting_.options.show_click, layout, row)) {
-            row[layout.delta_score] = 0.0f;
-          }
-          return false;
-        },
-        &none));
-  }
-  return stats;
-}
-
-Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
-                                    uint32_t num_servers) {
-  ASSIGN_OR_RETURN(const std::vector<SaveList> lists, FindSave(folder, name()));
-  const RowLayout& layout = setting_.layout;
-  LoadStats stats;
-  stats.number = lists.back().id.number;
-  stats.step = lists.back().step;
-
-  AllLocked all(shards_);
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    RETURN_IF_ERROR(Named(all[i].Clear(), "clear", 0));
-  }
-  setting_.step = stats.step;
-  setting_.learning_rate =
-      RateOfStep(setting_.options.update.learning_rate, setting_.step);
-
-  std::vector<std::vector<uint32_t>> places(shards_.size());
-  std::vector<float> converted;
-  auto take = [&](const RowsHeader& header, std::span<const Key> keys,
-                  std::span<const float> rows) -> Status {
-    if (header.table != name() || header.dim != dim()) {
-      return InvalidArgument("rows of ", header.dim, " values of table ",
-                             header.table, ", and table ", name(), " has ",
-                             dim());
-    }
-    for (auto& of_shard : places) of_shard.clear();
-    for (size_t i = 0; i < keys.size(); ++i) {
-      if (num_servers > 1 && ServerOfKey(keys[i], num_servers) != server) {
-        continue;
-      }
-      places[ShardOfHash(HashKey(keys[i]),
-                         static_cast<uint32_t>(shards_.size()))]
-          .push_back(static_cast<uint32_t>(i));
-    }
-    const bool erased = rows.empty();
-    const float* whole = rows.data();
-    if (!erased && header.layout != layout.text) {
-      stats.values_only = true;
-      converted.resize(keys.size() * layout.stride);
-      for (size_t i = 0; i < keys.size(); ++i) {
-        float* row = &converted[i * layout.stride];
-        all[0].FillNew(keys[i], row);
-        std::copy_n(&rows[i * header.row_floats], dim(), row);
-        if (layout.extended != RowLayout::kAbsent) {
-          StoreInteger(row, layout.extended, 1);
-        }
-      }
-      whole = converted.data();
-    }
-    for (size_t s = 0; s < places.size(); ++s) {
-      const KeyBatch batch{keys.data(), places[s].data(), places[s].size()};
-      if (batch.count == 0) continue;
-      RETURN_IF_ERROR(erased ? all[s].EraseKeys(batch)
-                             : all[s].PutRows(batch, whole, false));
-    }
-    return OkStatus();
-  };
-  auto read = [&]() -> Status {
-    for (const SaveList& list : lists) {
-      for (const SaveList::File& file : list.files) {
-        const base::Path path = folder / file.name;
-        ASSIGN_OR_RETURN(const uint64_t byte_size, base::FileSize(path));
-        if (byte_size != file.byte_size) {
-          return DataLoss(path.string(), ": ", byte_size,
-                          " bytes, and its list says ", file.byte_size);
-        }
-        RETURN_IF_ERROR(ReadRows(path, take));
-      }
-    }
-    return OkStatus();
-  };
-  const Status outcome = read();
-  if (!outcome.ok()) {
-    for (size_t i = 0; i < shards_.size(); ++i) (void)all[i].Clear();
-    return outcome.WithContext("load table " + name());
-  }
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    stats.num_rows += all[i].counters().num_rows;
-  }
-  return stats;
-}
-
-Status SparseTable::SaveText(const base::Path& path) {
-  AllLocked all(shards_);
-  ASSIGN_OR_RETURN(base::AtomicFile file, base::AtomicFile::Create(path));
-  std::string text;
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    RETURN_IF_ERROR(
-        all[i].ForEachSorted([&](Key key, const float* row, bool) -> Status {
-          text += std::to_string(key);
-          char number[32];
-          for (size_t k = 0; k < dim(); ++k) {
-            const int size = std::snprintf(number, sizeof(number), "%c%.9g",
-                                           k == 0 ? '\t' : ',', double{row[k]});
-            text.append(number, static_cast<size_t>(size));
-          }
-          text += '\n';
-          if (text.size() < (1 << 20)) return OkStatus();
-          RETURN_IF_ERROR(file.Append(text));
-          text.clear();
-          return OkStatus();
-        }));
-  }
-  RETURN_IF_ERROR(file.Append(text));
-  return file.Commit();
-}
-
 SparseTableStats SparseTable::stats() const {
   AllLocked all(shards_);
   SparseTableStats result;
-  result.step = setting_.step;
+  result.step = setting_->step;
   for (size_t i = 0; i < shards_.size(); ++i) {
     const ShardCounters of_shard = all[i].counters();
     result.num_rows += of_shard.num_rows;

@@ -32,9 +32,11 @@
 #include "fleet/table/key.h"
 #include "fleet/table/options.h"
 #include "fleet/table/saved_table.h"
-#include "fleet/table/sparse_shard.h"
 
 namespace fleet::table {
+
+struct LockedShard;
+struct ShardSetting;
 
 struct PullOptions {
   // Training makes rows and counts towards the entry rule. Otherwise nothing
@@ -138,19 +140,14 @@ class SparseTable final {
   Status SaveText(const base::Path& file);
 
   SparseTableStats stats() const;
-  const std::string& name() const { return setting_.options.name; }
-  size_t dim() const { return setting_.options.dim; }
-  const SparseTableOptions& options() const { return setting_.options; }
+  const std::string& name() const { return options_.name; }
+  size_t dim() const { return options_.dim; }
+  const SparseTableOptions& options() const { return options_; }
 
   explicit SparseTable(const SparseTableOptions& options);
+  ~SparseTable();
 
  private:
-  struct Shard {
-    mutable base::Mutex mutex;
-    std::unique_ptr<SparseShard> rows GUARDED_BY(mutex);
-  };
-  class AllLocked;
-
   // Calls work(shard, batch) with the lock held, for the keys of each shard.
   template <typename Work>
   Status ForEachShard(std::span<const Key> keys, Work work);
@@ -159,8 +156,10 @@ class SparseTable final {
   Status Named(const Status& status, const char* what, size_t num_keys) const;
   Result<uint64_t> Sweep(const std::function<bool(float*)>& gone);
 
-  ShardSetting setting_;  // changed with all locks held
-  std::vector<Shard> shards_;
+  const SparseTableOptions options_;
+  // What the shards know of the table; changed with all locks held.
+  const std::unique_ptr<ShardSetting> setting_;
+  std::vector<LockedShard> shards_;
 };
 
 }  // namespace fleet::table

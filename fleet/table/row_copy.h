@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef FLEET_PS_ROW_COPY_H_
-#define FLEET_PS_ROW_COPY_H_
+#ifndef FLEET_TABLE_ROW_COPY_H_
+#define FLEET_TABLE_ROW_COPY_H_
 
 #include <cstddef>
 #include <cstring>
 
-namespace fleet::ps {
+namespace fleet::table {
 
 // Calls work(copy), where copy(to, from) copies a row of `dim` values. A size
 // that is known makes that a few instructions, so the usual ones are.
@@ -32,6 +32,6 @@ void WithRowSize(size_t dim, Work work) {
   }
 }
 
-}  // namespace fleet::ps
+}  // namespace fleet::table
 
-#endif  // FLEET_PS_ROW_COPY_H_
+#endif  // FLEET_TABLE_ROW_COPY_H_
