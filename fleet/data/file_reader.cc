@@ -167,8 +167,15 @@ class FileParse final {
   Status HandOn() {
     if (block_->num_samples() == 0) return OkStatus();
     stats_.num_samples += block_->num_samples();
-    auto full = std::exchange(block_, std::make_unique<SampleBlock>());
+    auto full = std::exchange(block_, NewBlock());
+    full->Close();
     return take_(std::move(full));
+  }
+
+  // With room for the sample that goes beyond its size.
+  std::unique_ptr<SampleBlock> NewBlock() const {
+    return std::make_unique<SampleBlock>(options_.block_bytes +
+                                         options_.block_bytes / 8);
   }
 
   const std::string& path_;
@@ -178,7 +185,7 @@ class FileParse final {
   const std::function<Status(std::unique_ptr<SampleBlock>)>& take_;
   ReadStats& stats_;
   uint64_t num_lines_ = 0;
-  std::unique_ptr<SampleBlock> block_ = std::make_unique<SampleBlock>();
+  std::unique_ptr<SampleBlock> block_ = NewBlock();
 };
 
 }  // namespace

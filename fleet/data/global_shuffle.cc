@@ -201,6 +201,7 @@ class Dealer final {
 
   void CloseBlock() {
     if (open_->num_samples() == 0) return;
+    open_->Close();
     received_.push_back(std::move(open_));
     open_ = std::make_shared<SampleBlock>();
   }

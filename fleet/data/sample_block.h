@@ -41,6 +41,10 @@ class SampleView final {
 // Grows at its end. One thread at a time while it does; then only read.
 class SampleBlock final {
  public:
+  SampleBlock() = default;
+  // With room for about so many bytes.
+  explicit SampleBlock(size_t byte_size) { Move(byte_size / sizeof(uint32_t)); }
+
   size_t num_samples() const { return starts_.size(); }
   size_t num_words() const { return size_; }
   size_t byte_size() const {
@@ -72,6 +76,11 @@ class SampleBlock final {
     starts_.push_back(start_);
   }
   void Drop() { size_ = start_; }
+  // Nothing more comes: lets go of room that is left, if it is much.
+  void Close() {
+    if (capacity_ - size_ > size_ / 4) Move(size_);
+    starts_.shrink_to_fit();
+  }
 
   // A whole sample, as it was in another block.
   void Append(std::span<const uint32_t> sample) {
@@ -82,8 +91,9 @@ class SampleBlock final {
 
  private:
   void Enlarge(size_t num_words) {
-    const size_t capacity =
-        std::max({num_words, capacity_ * 2, size_t{16 << 10}});
+    Move(std::max({num_words, capacity_ * 2, size_t{16 << 10}}));
+  }
+  void Move(size_t capacity) {
     auto words = std::make_unique_for_overwrite<uint32_t[]>(capacity);
     if (size_ > 0) {
       std::memcpy(words.get(), words_.get(), size_ * sizeof(uint32_t));
