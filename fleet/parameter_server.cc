@@ -229,4 +229,13 @@ Result<plan::ServedTable> ParameterWorker::FindTable(
   return NotFound("parameter ", parameter, " is not on the servers");
 }
 
+table::TableId ParameterWorker::next_table_id() const {
+  base::MutexLock lock(mutex_);
+  uint32_t next = 0;
+  for (const plan::ServedTable& table : tables_) {
+    next = std::max(next, static_cast<uint32_t>(table.spec.id) + 1);
+  }
+  return static_cast<table::TableId>(next);
+}
+
 }  // namespace fleet

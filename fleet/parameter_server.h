@@ -158,6 +158,8 @@ class ParameterWorker final {
   // In the order of Serve.
   std::vector<plan::ServedTable> tables() const;
   Result<plan::ServedTable> FindTable(const std::string& parameter) const;
+  // Behind those of all tables so far.
+  table::TableId next_table_id() const;
   ps::PsClient& client() { return *client_; }
   sync::Synchronizer& synchronizer() { return *synchronizer_; }
   sync::DenseHomes& homes() { return homes_; }
