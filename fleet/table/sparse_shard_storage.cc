@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Rows of a shard to and from files and the cold store, and out of it.
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "fleet/table/row_copy.h"
+#include "fleet/table/sparse_shard.h"
+
+namespace fleet::table {
+namespace {
+
+struct KeyAndRow {
+  Key key;
+  uint32_t row;
+};
+
+// By digits of 11 bits from the lowest on, leaving out bits that all keys
+// share: a few passes over memory instead of twenty.
+void SortByKey(std::vector<KeyAndRow>& rows) {
+  constexpr int kBits = 11;
+  constexpr size_t kDigits = size_t{1} << kBits;
+  uint64_t different = 0;
+  for (const KeyAndRow& each : rows) different |= each.key ^ rows[0].key;
+  std::vector<KeyAndRow> other(rows.size());
+  while (different != 0) {
+    const int shift = std::countr_zero(different);
+    auto digit = [shift](Key key) { return key >> shift & (kDigits - 1); };
+    std::array<size_t, kDigits> begin{};
+    for (const KeyAndRow& each : rows) ++begin[digit(each.key)];
+    size_t sum = 0;
+    for (size_t& at : begin) sum += std::exchange(at, sum);
+    for (const KeyAndRow& each : rows) other[begin[digit(each.key)]++] = each;
+    rows.swap(other);
+    different &= ~((kDigits - 1) << shift);
+  }
+}
+
+}  // namespace
+
+Status SparseShard::FetchFromDisk(const KeyBatch& batch, size_t begin,
+                                  size_t n) {
+  // First, since it may push out rows of this very batch.
+  RETURN_IF_ERROR(MakeRoomInMemory(n));
+  std::array<Key, kBatch> absent;
+  size_t num_absent = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const Key key = batch.keys[batch.place(begin + i)];
+    if (index_.Find(key) == nullptr) absent[num_absent++] = key;
+  }
+  if (num_absent == 0 || num_cold_rows_ == 0) return OkStatus();
+  std::sort(absent.begin(), absent.begin() + num_absent);
+  num_absent = static_cast<size_t>(
+      std::unique(absent.begin(), absent.begin() + num_absent) -
+      absent.begin());
+
+  const size_t record = layout_.stride + 1;
+  std::vector<float> records(num_absent * record);
+  std::array<float*, kBatch> into;
+  std::array<bool, kBatch> found{};
+  for (size_t i = 0; i < num_absent; ++i) into[i] = &records[i * record];
+  RETURN_IF_ERROR(cold_->Get(std::span(absent.data(), num_absent),
+                             std::span(into.data(), num_absent),
+                             std::span(found.data(), num_absent)));
+  RETURN_IF_ERROR(index_.Reserve(num_absent));
+  RETURN_IF_ERROR(arena_.Reserve(num_absent));
+  for (size_t i = 0; i < num_absent; ++i) {
+    if (!found[i]) continue;
+    const Key key = absent[i];
+    const uint32_t row = MakeBlankRow(key);
+    *index_.FindOrInsert(key, index_.Home(HashKey(key))) = row;
+    std::memcpy(arena_.at(row), into[i], layout_.stride * sizeof(float));
+    flags_[row] = kUsed;
+    if (LoadInteger(into[i], layout_.stride) != mark_) {
+      changed_[row / 64] &= ~(uint64_t{1} << (row % 64));
+    }
+    --num_cold_rows_;
+  }
+  return OkStatus();
+}
+
+Status SparseShard::WriteToDisk(std::span<const uint32_t> rows) {
+  const size_t record = layout_.stride + 1;
+  std::vector<float> records(rows.size() * record);
+  std::vector<Key> keys(rows.size());
+  std::vector<const float*> from(rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    float* to = &records[i * record];
+    std::memcpy(to, arena_.at(rows[i]), layout_.stride * sizeof(float));
+    StoreInteger(to, layout_.stride, changed(rows[i]) ? mark_ : 0);
+    keys[i] = keys_[rows[i]];
+    from[i] = to;
+  }
+  RETURN_IF_ERROR(cold_->Put(keys, from));
+  for (uint32_t row : rows) {
+    flags_[row] &= static_cast<uint8_t>(~kNotOnDisk);
+  }
+  return OkStatus();
+}
+
+// A hand goes round over the rows: one that was used since it last came by gets
+// another round, others leave. Many at a time, since a write costs about the
+// same for one row and for a thousand.
+Status SparseShard::MakeRoomInMemory(size_t n) {
+  const uint64_t limit =
+      setting_.options.disk->memory_byte_size / setting_.options.num_shards;
+  const uint64_t row_byte_size = layout_.stride * sizeof(float) + 9 + 15;
+  const uint64_t max_rows =
+      std::max<uint64_t>(2 * kBatch, limit / row_byte_size);
+  if (arena_.size() + n <= max_rows) return OkStatus();
+  const size_t num_to_leave =
+      std::min<size_t>(arena_.size(), n + std::min<size_t>(1024, max_rows / 4));
+  std::vector<uint32_t> leaving;
+  std::vector<uint32_t> unwritten;
+  while (leaving.size() < num_to_leave) {
+    if (clock_hand_ >= arena_.end()) clock_hand_ = 0;
+    const uint32_t row = clock_hand_++;
+    const uint32_t* value = index_.Find(keys_[row]);
+    // A free row keeps the key that it had.
+    if (value == nullptr || *value != row) continue;
+    if ((flags_[row] & kLeaving) != 0) continue;
+    if ((flags_[row] & kUsed) != 0) {
+      flags_[row] &= static_cast<uint8_t>(~kUsed);
+      continue;
+    }
+    if ((flags_[row] & kNotOnDisk) != 0) unwritten.push_back(row);
+    leaving.push_back(row);
+    flags_[row] |= kLeaving;
+  }
+  for (uint32_t row : leaving) {
+    flags_[row] &= static_cast<uint8_t>(~kLeaving);
+  }
+  RETURN_IF_ERROR(WriteToDisk(unwritten));
+  for (uint32_t row : leaving) EraseFromMemory(keys_[row], row);
+  num_cold_rows_ += leaving.size();
+  return OkStatus();
+}
+
+Status SparseShard::EraseKeys(const KeyBatch& batch) {
+  std::vector<Key> on_disk;
+  for (size_t i = 0; i < batch.count; ++i) {
+    const Key key = batch.keys[batch.place(i)];
+    const uint32_t* value = index_.Find(key);
+    if (value != nullptr && *value < kCandidate) EraseFromMemory(key, *value);
+    on_disk.push_back(key);
+  }
+  if (cold_ == nullptr) return OkStatus();
+  std::vector<float> record(layout_.stride + 1);
+  for (Key key : on_disk) {
+    bool found = false;
+    float* into = record.data();
+    RETURN_IF_ERROR(cold_->Get(std::span(&key, 1), std::span(&into, 1),
+                               std::span(&found, 1)));
+    if (found && num_cold_rows_ > 0) --num_cold_rows_;
+  }
+  return cold_->Erase(on_disk);
+}
+
+Status SparseShard::Sweep(const std::function<bool(float* row)>& gone,
+                          uint64_t* num_erased) {
+  std::vector<std::pair<Key, uint32_t>> in_memory;
+  index_.ForEach([&](Key key, uint32_t value) {
+    if (value >= kCandidate) return;
+    if (gone(arena_.at(value))) in_memory.emplace_back(key, value);
+    if (cold_ != nullptr) flags_[value] |= kNotOnDisk;
+  });
+  std::vector<Key> on_disk;
+  for (const auto& [key, row] : in_memory) {
+    EraseFromMemory(key, row);
+    erased_.push_back(key);
+    on_disk.push_back(key);
+  }
+  *num_erased += in_memory.size();
+  if (cold_ == nullptr) return OkStatus();
+  std::sort(on_disk.begin(), on_disk.end());
+  // A copy of a row that is still in memory is older than that; leave it.
+  std::vector<float> record;
+  Status visited = cold_->ForEach([&](Key key, std::span<const float> stored) {
+    if (index_.Find(key) != nullptr) return OkStatus();
+    if (std::binary_search(on_disk.begin(), on_disk.end(), key)) {
+      return OkStatus();
+    }
+    record.assign(stored.begin(), stored.end());
+    if (gone(record.data())) {
+      erased_.push_back(key);
+      ++*num_erased;
+      --num_cold_rows_;
+      return cold_->Erase(std::span(&key, 1));
+    }
+    const float* row = record.data();
+    return cold_->Put(std::span(&key, 1), std::span(&row, 1));
+  });
+  RETURN_IF_ERROR(visited);
+  return cold_->Erase(on_disk);
+}
+
+Status SparseShard::Clear() {
+  if (cold_ != nullptr) {
+    std::vector<Key> keys;
+    RETURN_IF_ERROR(cold_->ForEach([&](Key key, std::span<const float>) {
+      keys.push_back(key);
+      return OkStatus();
+    }));
+    RETURN_IF_ERROR(cold_->Erase(keys));
+  }
+  index_.Clear();
+  arena_.Clear();
+  num_candidates_ = 0;
+  changed_ = {};
+  erased_ = {};
+  keys_ = {};
+  flags_ = {};
+  clock_hand_ = 0;
+  num_cold_rows_ = 0;
+  waiting_.Clear();
+  waiting_sums_ = {};
+  for (KeySet& changes : changes_for_) changes.Clear();
+  return OkStatus();
+}
+
+Status SparseShard::VisitSorted(
+    const std::function<Status(std::span<const RowView> rows)>& visit) {
+  constexpr size_t kAtOnce = 4096;
+  std::vector<RowView> views;
+  if (cold_ == nullptr) {
+    std::vector<KeyAndRow> sorted;
+    sorted.reserve(arena_.size());
+    index_.ForEach([&](Key key, uint32_t value) {
+      if (value < kCandidate) sorted.push_back({key, value});
+    });
+    SortByKey(sorted);
+    for (size_t begin = 0; begin < sorted.size(); begin += kAtOnce) {
+      const size_t n = std::min(kAtOnce, sorted.size() - begin);
+      views.resize(n);
+      for (size_t i = 0; i < n; ++i) {
+        const auto [key, row] = sorted[begin + i];
+        views[i] = {key, arena_.at(row), changed(row)};
+      }
+      RETURN_IF_ERROR(visit(views));
+    }
+    return OkStatus();
+  }
+  std::vector<uint32_t> unwritten;
+  index_.ForEach([&](Key, uint32_t value) {
+    if (value < kCandidate && (flags_[value] & kNotOnDisk) != 0) {
+      unwritten.push_back(value);
+    }
+  });
+  for (size_t i = 0; i < unwritten.size(); i += kAtOnce) {
+    const size_t n = std::min(kAtOnce, unwritten.size() - i);
+    RETURN_IF_ERROR(WriteToDisk(std::span(&unwritten[i], n)));
+  }
+  return cold_->ForEach([&](Key key, std::span<const float> stored) {
+    const RowView view{key, stored.data(),
+                       LoadInteger(stored.data(), layout_.stride) == mark_};
+    return visit(std::span(&view, 1));
+  });
+}
+
+void SparseShard::ClearMarks() {
+  std::fill(changed_.begin(), changed_.end(), 0);
+  erased_.clear();
+  ++mark_;
+}
+
+Status SparseShard::ReserveRows(size_t count) {
+  // With a cold store most of them leave memory again.
+  if (cold_ != nullptr) return OkStatus();
+  RETURN_IF_ERROR(index_.Reserve(count));
+  return arena_.Reserve(count);
+}
+
+Status SparseShard::PutRows(const KeyBatch& batch, const float* rows,
+                            bool changed) {
+  uint32_t located[kBatch];
+  for (size_t begin = 0; begin < batch.count; begin += kBatch) {
+    const size_t n = std::min(kBatch, batch.count - begin);
+    RETURN_IF_ERROR(Locate(batch, begin, n, Missing::kBlank, nullptr, located));
+    WithRowSize(layout_.stride, [&](auto copy) {
+      for (size_t i = 0; i < n; ++i) {
+        copy(arena_.at(located[i]),
+             rows + batch.place(begin + i) * layout_.stride);
+      }
+    });
+    for (size_t i = 0; i < n; ++i) {
+      MarkChanged(located[i]);
+      if (!changed) {
+        changed_[located[i] / 64] &= ~(uint64_t{1} << (located[i] % 64));
+      }
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace fleet::table

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Sparse tables to disk and back.
+
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+#include <utility>
+
+#include "fleet/table/locked_shards.h"
+#include "fleet/table/rows_file.h"
+#include "fleet/table/sparse_table.h"
+
+namespace fleet::table {
+namespace {
+
+bool ScoreWanted(const ShowClickOptions& options, const RowLayout& layout,
+                 const float* row) {
+  return Score(options, layout, row) >= options.base_threshold &&
+         row[layout.delta_score] >= options.delta_threshold &&
+         LoadInteger(row, layout.unseen_days) <= options.delta_keep_days;
+}
+
+}  // namespace
+
+Result<SaveStats> SparseTable::Save(const base::Path& folder,
+                                    const SaveOptions& options) {
+  const bool delta = options.id.kind == SaveKind::kDelta;
+  const bool by_score = options.filter == SaveFilter::kByScore;
+  const RowLayout& layout = setting_->layout;
+  if (by_score && !setting_->options.show_click.has_value()) {
+    return FailedPrecondition("table ", name(),
+                              ": its rows have no shows and clicks");
+  }
+  AllLocked all(shards_);
+  SaveList list;
+  list.table = name();
+  list.id = options.id;
+  list.step = setting_->step;
+  SaveStats stats;
+  auto wanted = [&](const RowView& view) {
+    if (by_score) {
+      return ScoreWanted(*setting_->options.show_click, layout, view.row);
+    }
+    return view.changed || !delta;
+  };
+  for (uint32_t i = 0; i < shards_.size(); ++i) {
+    SparseShard& shard = all[i];
+    RowsHeader header;
+    header.table = name();
+    header.layout = layout.text;
+    header.dim = static_cast<uint32_t>(dim());
+    header.row_floats = static_cast<uint32_t>(layout.stride);
+    if (!delta && !by_score) {
+      header.num_rows = shard.counters().num_rows;
+    } else {
+      RETURN_IF_ERROR(shard.VisitSorted([&](std::span<const RowView> rows) {
+        for (const RowView& row : rows) header.num_rows += wanted(row) ? 1 : 0;
+        return OkStatus();
+      }));
+    }
+    if (delta) header.num_erased = shard.erased().size();
+    const std::string file = RowsFileName(name(), options.id, i);
+    ASSIGN_OR_RETURN(RowsWriter writer,
+                     RowsWriter::Create(folder / file, header));
+    std::vector<RowView> chosen;
+    RETURN_IF_ERROR(shard.VisitSorted([&](std::span<const RowView> rows) {
+      if (!delta && !by_score) return writer.AddRows(rows);
+      chosen.clear();
+      std::copy_if(rows.begin(), rows.end(), std::back_inserter(chosen),
+                   wanted);
+      return writer.AddRows(chosen);
+    }));
+    if (delta) {
+      for (Key key : shard.erased()) {
+        RETURN_IF_ERROR(writer.AddErased(key));
+      }
+    }
+    RETURN_IF_ERROR(writer.Commit());
+    list.files.push_back({file, writer.byte_size(), writer.checksum()});
+    stats.num_rows += header.num_rows;
+    stats.num_erased += header.num_erased;
+    stats.byte_size += writer.byte_size();
+  }
+  RETURN_IF_ERROR(WriteSaveList(folder, list));
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    all[i].ClearMarks();
+    if (!by_score || !delta) continue;
+    uint64_t none = 0;
+    RETURN_IF_ERROR(all[i].Sweep(
+        [&](float* row) {
+          if (ScoreWanted(*setting_->options.show_click, layout, row)) {
+            row[layout.delta_score] = 0.0f;
+          }
+          return false;
+        },
+        &none));
+  }
+  return stats;
+}
+
+Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
+                                    uint32_t num_servers) {
+  ASSIGN_OR_RETURN(const std::vector<SaveList> lists, FindSave(folder, name()));
+  const RowLayout& layout = setting_->layout;
+  LoadStats stats;
+  stats.number = lists.back().id.number;
+  stats.step = lists.back().step;
+
+  AllLocked all(shards_);
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    RETURN_IF_ERROR(Named(all[i].Clear(), "clear", 0));
+  }
+  setting_->step = stats.step;
+  setting_->learning_rate =
+      RateOfStep(setting_->options.update.learning_rate, setting_->step);
+
+  std::vector<std::vector<uint32_t>> places(shards_.size());
+  std::vector<float> converted;
+  auto take = [&](const RowsHeader& header, std::span<const Key> keys,
+                  std::span<const float> rows) -> Status {
+    if (header.table != name() || header.dim != dim()) {
+      return InvalidArgument("rows of ", header.dim, " values of table ",
+                             header.table, ", and table ", name(), " has ",
+                             dim());
+    }
+    const bool all_in_one = num_servers == 1 && shards_.size() == 1;
+    for (auto& of_shard : places) of_shard.clear();
+    for (size_t i = 0; i < keys.size() && !all_in_one; ++i) {
+      if (num_servers > 1 && ServerOfKey(keys[i], num_servers) != server) {
+        continue;
+      }
+      places[ShardOfHash(HashKey(keys[i]),
+                         static_cast<uint32_t>(shards_.size()))]
+          .push_back(static_cast<uint32_t>(i));
+    }
+    const bool erased = rows.empty();
+    const float* whole = rows.data();
+    if (!erased && header.layout != layout.text) {
+      stats.values_only = true;
+      converted.resize(keys.size() * layout.stride);
+      for (size_t i = 0; i < keys.size(); ++i) {
+        float* row = &converted[i * layout.stride];
+        all[0].FillNew(keys[i], row);
+        std::copy_n(&rows[i * header.row_floats], dim(), row);
+        if (layout.extended != RowLayout::kAbsent) {
+          StoreInteger(row, layout.extended, 1);
+        }
+      }
+      whole = converted.data();
+    }
+    for (size_t s = 0; s < places.size(); ++s) {
+      KeyBatch batch{keys.data(), places[s].data(), places[s].size()};
+      if (all_in_one) batch = {keys.data(), nullptr, keys.size()};
+      if (batch.count == 0) continue;
+      RETURN_IF_ERROR(erased ? all[s].EraseKeys(batch)
+                             : all[s].PutRows(batch, whole, false));
+    }
+    return OkStatus();
+  };
+  // So many more than there are is no matter: memory that is not written to
+  // costs nothing.
+  auto reserve = [&](const RowsHeader& header) -> Status {
+    const uint64_t of_shard =
+        header.num_rows / (uint64_t{num_servers} * shards_.size());
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      RETURN_IF_ERROR(all[i].ReserveRows(of_shard + of_shard / 16));
+    }
+    return OkStatus();
+  };
+  auto read = [&]() -> Status {
+    for (const SaveList& list : lists) {
+      for (const SaveList::File& file : list.files) {
+        const base::Path path = folder / file.name;
+        ASSIGN_OR_RETURN(const uint64_t byte_size, base::FileSize(path));
+        if (byte_size != file.byte_size) {
+          return DataLoss(path.string(), ": ", byte_size,
+                          " bytes, and its list says ", file.byte_size);
+        }
+        RETURN_IF_ERROR(ReadRows(path, take, reserve));
+      }
+    }
+    return OkStatus();
+  };
+  const Status outcome = read();
+  if (!outcome.ok()) {
+    for (size_t i = 0; i < shards_.size(); ++i) (void)all[i].Clear();
+    return outcome.WithContext("load table " + name());
+  }
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    stats.num_rows += all[i].counters().num_rows;
+  }
+  return stats;
+}
+
+Status SparseTable::SaveText(const base::Path& path) {
+  AllLocked all(shards_);
+  ASSIGN_OR_RETURN(base::AtomicFile file, base::AtomicFile::Create(path));
+  std::string text;
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    RETURN_IF_ERROR(
+        all[i].VisitSorted([&](std::span<const RowView> rows) -> Status {
+          for (const RowView& view : rows) {
+            text += std::to_string(view.key);
+            char number[32];
+            for (size_t k = 0; k < dim(); ++k) {
+              const int size =
+                  std::snprintf(number, sizeof(number), "%c%.9g",
+                                k == 0 ? '\t' : ',', double{view.row[k]});
+              text.append(number, static_cast<size_t>(size));
+            }
+            text += '\n';
+          }
+          if (text.size() < (1 << 20)) return OkStatus();
+          RETURN_IF_ERROR(file.Append(text));
+          text.clear();
+          return OkStatus();
+        }));
+  }
+  RETURN_IF_ERROR(file.Append(text));
+  return file.Commit();
+}
+
+}  // namespace fleet::table
