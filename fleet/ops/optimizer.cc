@@ -11,6 +11,7 @@
 #include <c10/util/Exception.h>
 
 #include "fleet/ops/foreach_update.h"
+#include "fleet/ops/merged_rows.h"
 
 namespace fleet::ops {
 namespace {
@@ -155,11 +156,11 @@ Work Prepare(const optim::UpdateRule& rule, const OptimizerUpdate& update) {
   work.values = Dense(update.values, type);
   at::Tensor gradient = update.gradient;
   if (gradient.layout() == at::kSparse) {
-    gradient = gradient.coalesce();
     if (gradient.sparse_dim() == 1 && update.decay.l1 == 0.0 &&
         update.decay.l2 == 0.0 && optim::UpdatesOnlyGivenRows(rule)) {
-      work.rows = gradient.indices()[0].contiguous();
-      gradient = gradient.values();
+      MergedRows merged = MergeRows(gradient);
+      work.rows = std::move(merged.rows);
+      gradient = std::move(merged.values);
     } else {
       gradient = gradient.to_dense();
     }

@@ -16,6 +16,7 @@
 #include <c10/util/accumulate.h>
 
 #include "fleet/ops/foreach_update.h"
+#include "fleet/ops/merged_rows.h"
 #include "fleet/optim/clip.h"
 
 namespace fleet::ops {
@@ -241,12 +242,12 @@ Status ParameterUpdater::Prepare(Parameter& parameter, at::Tensor gradient,
   }
 
   if (gradient.layout() == at::kSparse) {
-    gradient = gradient.coalesce();
     const optim::Decay& decay = parameter.options.decay;
     if (gradient.sparse_dim() == 1 && decay.l1 == 0.0 && decay.l2 == 0.0 &&
         optim::UpdatesOnlyGivenRows(rule_)) {
-      work.rows = gradient.indices()[0].contiguous();
-      gradient = gradient.values();
+      MergedRows merged = MergeRows(gradient);
+      work.rows = std::move(merged.rows);
+      gradient = std::move(merged.values);
     } else {
       gradient = gradient.to_dense();
     }
