@@ -144,8 +144,9 @@ class Dealer final {
       const PartHead head{count, done ? 1u : 0u};
       uint32_t* to = from.data() + i * part;
       std::memcpy(to, &head, sizeof(head));
-      std::memcpy(to + kHeadWords, stream.words.data() + stream.done,
-                  count * sizeof(uint32_t));
+      std::copy_n(
+          stream.words.begin() + static_cast<std::ptrdiff_t>(stream.done),
+          count, to + kHeadWords);
       stream.done += count;
     }
   }
