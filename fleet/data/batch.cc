@@ -39,6 +39,7 @@ void Batch::FillRagged(const Slot& slot, Column& column) {
   const size_t words_of_value = is_float ? 1 : 2;
   for (const uint32_t*& cursor : cursors_) {
     const size_t words = *cursor++ * words_of_value;
+    if (words == 0) continue;
     std::memcpy(to, cursor, words * sizeof(uint32_t));
     to += words * sizeof(uint32_t);
     cursor += words;

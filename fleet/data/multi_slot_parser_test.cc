@@ -161,6 +161,9 @@ TEST(MultiSlotParser, RowsOfSeveralNumbers) {
   const Batch batch = Parsed(slots, {"4 1 2 3 4", "2 5 6"});
   EXPECT_THAT(batch.columns()[0].offsets, ElementsAre(0, 2, 3));
   EXPECT_THAT(Refused(slots, "3 1 2 3"), HasSubstr("no rows of 2"));
+  const Batch none = Parsed(slots, {"0", "0"});
+  EXPECT_THAT(none.columns()[0].offsets, ElementsAre(0, 0, 0));
+  EXPECT_THAT(none.columns()[0].floats, IsEmpty());
 }
 
 TEST(MultiSlotParser, TextsBeforeTheSlotsArePassedOver) {
