@@ -2,11 +2,21 @@
 #include "fleet/exec/executor.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include <c10/util/SmallVector.h>
 
 namespace fleet::exec {
+namespace {
+
+bool CudaGraphsWanted() {
+  const char* set = std::getenv("FLEET_CUDA_GRAPHS");
+  return set == nullptr || std::string_view(set) != "0";
+}
+
+}  // namespace
 
 void Executor::AddExtension(std::string op_type,
                             std::shared_ptr<Extension> extension) {
@@ -49,6 +59,12 @@ Result<std::vector<at::Tensor>> Executor::Run(
   return entry->schedule->Run(scope, values, context_);
 }
 
+uint64_t Executor::num_replays() const {
+  uint64_t sum = 0;
+  for (const Entry& entry : entries_) sum += entry.schedule->num_replays();
+  return sum;
+}
+
 Result<Executor::Entry*> Executor::Find(
     const program::Program& program, const std::vector<Feed>& feeds,
     const std::vector<std::string>& fetches) {
@@ -81,6 +97,7 @@ Result<Executor::Entry*> Executor::Find(
       entry.schedule,
       Schedule::Compile(program, library_, extensions_, names, fetches));
   entry.schedule->set_planning(options_.planning);
+  entry.schedule->set_recording(options_.cuda_graphs && CudaGraphsWanted());
   // What older states of the program were compiled to will not be run again.
   std::erase_if(entries_, [&](const Entry& old) {
     return old.program == program.id() && old.version != program.version();

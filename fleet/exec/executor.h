@@ -29,6 +29,9 @@ struct ExecutorOptions {
   // Whether the second run with the same feed shapes makes a plan (plan.h). Off
   // where every kernel should be called on its own: to compare, to debug.
   bool planning = true;
+  // Whether programs that run again and again on a GPU are recorded there
+  // (schedule.h). FLEET_CUDA_GRAPHS=0 in the environment turns it off too.
+  bool cuda_graphs = true;
 };
 
 // Runs programs. What it compiled is kept, by program, its version, and the
@@ -55,6 +58,9 @@ class Executor final {
                                       Scope& scope,
                                       const std::vector<Feed>& feeds,
                                       const std::vector<std::string>& fetches);
+
+  // How many runs were replays of a record on a GPU.
+  uint64_t num_replays() const;
 
  private:
   // What a fed variable must look like.

@@ -44,10 +44,11 @@ Result<std::vector<at::Tensor>> Schedule::Run(Scope& scope,
   at::NoGradGuard no_grad;
   at::AutoDispatchBelowADInplaceOrView below;
   last_plan_ = nullptr;
+  if (context.device.is_cuda()) return RunOnGpu(scope, feeds, context);
   const bool writes_feeds =
       std::find(feed_changes_.begin(), feed_changes_.end(), true) !=
       feed_changes_.end();
-  if (!planning_ || writes_feeds || !context.device.is_cpu()) {
+  if (!planning_ || writes_feeds) {
     return RunPlain(scope, feeds, context, nullptr);
   }
   Shapes* shapes = FindShapes(feeds);

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,19 +19,29 @@
 #include <ATen/core/Tensor.h>
 
 #include "fleet/base/status.h"
+#include "fleet/exec/cuda_graph.h"
 #include "fleet/exec/extension.h"
 #include "fleet/exec/plan.h"
 #include "fleet/exec/scope.h"
 #include "fleet/exec/step.h"
+#include "fleet/ops/index_check.h"
 #include "fleet/ops/kernel.h"
 #include "fleet/ops/kernels.h"
 #include "fleet/program/program.h"
 
 namespace fleet::exec {
 
-// The first run with feeds of certain shapes is a plain one and takes down
-// which type every value has; the second makes a plan of that (plan.h), which
-// runs from then on. Plans are kept for the shapes met last.
+// On the CPU the first run with feeds of certain shapes is a plain one and
+// takes down which type every value has; the second makes a plan of that
+// (plan.h), which runs from then on. Plans are kept for the shapes met last.
+//
+// On a GPU the first two runs are plain. The third is recorded (cuda_graph.h),
+// and from then on a run copies the feeds to where the record wants them,
+// replays it and copies the fetches. A program that has to wait for the GPU in
+// the middle of a run, that leaves it (extensions, control flow) or that draws
+// with a seed of its own is never recorded; a line of the log (DEBUG) says why.
+// In a replay an index or label outside of its range does not fail at once: its
+// row is left out or takes the first one's place, and the next run fails.
 //
 // One thread at a time.
 class Schedule final {
@@ -52,12 +63,16 @@ class Schedule final {
                                       std::span<const at::Tensor> feeds,
                                       const ops::Context& context);
 
-  // Without plans every run is a plain one. On by default.
+  // Without plans every run on the CPU is a plain one, without records every
+  // run on a GPU. On by default.
   void set_planning(bool planning) { planning_ = planning; }
+  void set_recording(bool recording) { recording_ = recording; }
 
   size_t num_steps() const { return steps_.size(); }
   // The plan that ran last; null when the last run was a plain one.
   const Plan* last_plan() const { return last_plan_; }
+  // How many runs were replays.
+  uint64_t num_replays() const { return num_replays_; }
 
  private:
   // A variable that lives in the scope.
@@ -76,6 +91,25 @@ class Schedule final {
     bool hopeless = false;  // there can be no plan
   };
   static constexpr size_t kMaxShapes = 16;
+  // The same for a GPU. Where things lie is part of a record.
+  struct Located {
+    const void* address = nullptr;  // null: not there
+    at::ScalarType type = at::ScalarType::Undefined;
+    std::vector<int64_t> sizes;
+    std::vector<int64_t> strides;
+  };
+  struct Record {
+    std::vector<Located> wanted;    // what the feeds look like
+    std::vector<at::Tensor> feeds;  // copies of them go here
+    std::vector<at::Tensor> fetches;
+    std::vector<Located> kept;
+    ops::LateChecks checks;
+    std::unique_ptr<CudaGraph> graph;  // null: not recorded yet, or never
+    int num_plain = 0;
+    int num_attempts = 0;
+    bool hopeless = false;
+  };
+  static constexpr size_t kMaxRecords = 8;
   // Plans may hold this much memory together; one of them alone may hold more.
   static constexpr int64_t kMaxArenas = int64_t{256} << 20;
   friend class ScheduleMaker;
@@ -95,6 +129,32 @@ class Schedule final {
   std::vector<at::Tensor> Fetch() const;
   void Store(Scope& scope);
 
+  // schedule_gpu.cc
+  Result<std::vector<at::Tensor>> RunOnGpu(Scope& scope,
+                                           std::span<const at::Tensor> feeds,
+                                           const ops::Context& context);
+  Result<std::vector<at::Tensor>> RunPlainOnGpu(
+      Scope& scope, std::span<const at::Tensor> feeds,
+      const ops::Context& context);
+  Result<std::vector<at::Tensor>> Replay(Record& record,
+                                         std::span<const at::Tensor> feeds);
+  Result<std::vector<at::Tensor>> MakeRecord(Record& record, Scope& scope,
+                                             std::span<const at::Tensor> feeds,
+                                             const ops::Context& context);
+  Status Rehearse(Record& record, Scope& scope,
+                  std::span<const at::Tensor> feeds,
+                  const ops::Context& context,
+                  std::vector<at::Tensor>& fetched);
+  Status Capture(Record& record, Scope& scope, const ops::Context& context);
+  Status RunRecordable(Record& record, Scope& scope,
+                       const ops::Context& context,
+                       std::vector<at::Tensor>& fetches);
+  Record& FindRecord(std::span<const at::Tensor> feeds);
+  static Located Locate(const at::Tensor* tensor);
+  static bool IsAt(const Located& place, const at::Tensor* tensor);
+  bool KeptAreAt(const std::vector<Located>& places) const;
+  std::string NeverRecorded() const;
+
   Steps steps_;
   std::vector<std::vector<Place>> last_uses_;  // free after this step
   // What a step that works in place must not change with it.
@@ -108,6 +168,11 @@ class Schedule final {
   std::vector<std::vector<at::Tensor>> arrays_;  // by place
 
   bool planning_ = true;
+  bool recording_ = true;
+  std::list<Record> records_;       // the most recently used first
+  CudaGraph::Pool pool_;            // of their graphs
+  std::optional<bool> recordable_;  // what is known before a run
+  uint64_t num_replays_ = 0;
   std::list<Shapes> shapes_;  // the most recently used first
   const Plan* last_plan_ = nullptr;
   // The scope's tensors, in the order of kept_, and what they were found in.

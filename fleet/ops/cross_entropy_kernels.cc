@@ -25,6 +25,8 @@
 
 #include "fleet/base/simd.h"
 #include "fleet/ops/cpu_path.h"
+#include "fleet/ops/gpu_kernels.h"
+#include "fleet/ops/index_check.h"
 #include "fleet/ops/kernels.h"
 
 // Losses of classification. The three ops differ in what their input is
@@ -112,7 +114,8 @@ void FailOnLabel(int64_t label, int64_t row, int64_t classes) {
               classes, ")");
 }
 
-void CheckLabels(const Problem& p) {
+// Labels outside fail, or count as ignored where that comes out late.
+void CheckLabels(Problem& p) {
   if (p.label.device().is_cpu()) {
     Tensor flat = p.label.contiguous();
     const int64_t* label = flat.const_data_ptr<int64_t>();
@@ -121,6 +124,12 @@ void CheckLabels(const Problem& p) {
                   (label[i] >= 0 && label[i] < p.classes());
       if (!good) FailOnLabel(label[i], i, p.classes());
     }
+    return;
+  }
+  if (LateChecks* late = LateChecks::Of(p.label.device())) {
+    p.label =
+        GpuCheckRange(p.label.contiguous(), 0, p.classes(), p.ignore_index,
+                      p.ignore_index, late->Add("label", 0, p.classes()));
     return;
   }
   // An index outside would kill the device's context, so this waits for it.
@@ -247,6 +256,42 @@ Tensor FastBackward(const Problem& p, const Tensor& softmax,
   return dx;
 }
 
+// ---- a GPU, with kernels of our own
+
+bool TakesGpuPath(const Problem& p) {
+  return p.x.device().is_cuda() && p.label.device() == p.x.device() &&
+         p.x.scalar_type() == at::kFloat && p.input_is == InputIs::kLogits &&
+         !p.soft && !p.weight.defined() && p.rows() > 0 && p.classes() > 0 &&
+         HasGpuKernels(p.x.device());
+}
+
+// Not when the kernel is being differentiated itself.
+bool TakesGpuGrad(const Problem& p, const Tensor& logits, const Tensor& dloss) {
+  return TakesGpuPath(p) && dloss.scalar_type() == at::kFloat &&
+         dloss.device() == p.x.device() &&
+         !(Recording() && (logits.requires_grad() || dloss.requires_grad()));
+}
+
+GpuReduction GpuReductionOf(const std::string& reduction) {
+  if (reduction == "none") return GpuReduction::kNone;
+  return reduction == "mean" ? GpuReduction::kMean : GpuReduction::kSum;
+}
+
+GpuLosses GpuForward(const Problem& p, GpuReduction reduction) {
+  LateChecks* late = LateChecks::Of(p.x.device());
+  Tensor note =
+      late == nullptr ? NewNotes(1) : late->Add("label", 0, p.classes());
+  GpuLosses losses = GpuCrossEntropy(p.x.contiguous(), p.label.contiguous(),
+                                     p.ignore_index, reduction, note);
+  if (late != nullptr) return losses;
+  WaitForGpu(p.x.device());
+  RangeNote found;
+  if (TakeNote(note, &found)) {
+    FailOnLabel(found.value, found.position, p.classes());
+  }
+  return losses;
+}
+
 // ---- ATen
 
 // The labels with every ignored one replaced by class 0.
@@ -265,8 +310,16 @@ Tensor RowWeights(const Problem& p) {
   return counts * at::index_select(p.weight.reshape({-1}), 0, SafeLabel(p));
 }
 
-Losses Forward(const Problem& p, bool want_sum) {
+Losses Forward(Problem p, bool want_sum) {
   if (TakesFastPath(p)) return FastForward(p, want_sum);
+  if (TakesGpuPath(p)) {
+    GpuLosses gpu =
+        GpuForward(p, want_sum ? GpuReduction::kSum : GpuReduction::kNone);
+    return {.rows = want_sum ? Tensor() : gpu.loss,
+            .sum = want_sum ? gpu.loss : Tensor(),
+            .softmax = gpu.softmax,
+            .total_weight = gpu.total_weight};
+  }
   if (!p.soft) CheckLabels(p);
   Losses out;
   Tensor log_p = p.x;
@@ -288,8 +341,9 @@ Losses Forward(const Problem& p, bool want_sum) {
 
 // `upstream` is the gradient of each row's unweighted loss times its weight, or
 // of their sum: [rows] or [1].
-Tensor Backward(const Problem& p, const Tensor& softmax,
-                const Tensor& upstream) {
+Tensor Backward(Problem p, const Tensor& softmax, const Tensor& upstream) {
+  // Otherwise the forward kernel has failed.
+  if (!p.soft && LateChecks::Of(p.label.device()) != nullptr) CheckLabels(p);
   Tensor g = (upstream * RowWeights(p)).unsqueeze(1);
   if (p.soft) {
     if (p.input_is == InputIs::kProbabilities) return -g * p.label / p.x;
@@ -367,6 +421,11 @@ std::tuple<Tensor, Tensor, Tensor> CrossEntropy(const Tensor& logits,
   axis = Wrapped(axis, logits);
   Problem p = MakeProblem(logits, label, weight, soft, axis, ignore_index,
                           KindOf(use_softmax));
+  if (WantsSum(reduction) && TakesGpuPath(p)) {
+    GpuLosses losses = GpuForward(p, GpuReductionOf(reduction));
+    return {losses.loss, FromRows(losses.softmax, logits, axis),
+            losses.total_weight};
+  }
   Losses losses = Forward(p, WantsSum(reduction));
   Tensor loss;
   if (reduction == "none") {
@@ -394,6 +453,12 @@ Tensor CrossEntropyGrad(const Tensor& logits, const Tensor& label,
     float scale = reduction == "mean" && weights != 0 ? 1 / weights : 1;
     Tensor dx = FastBackward(p, AsRows(softmax, axis).contiguous(),
                              dloss.contiguous(), scale);
+    return FromRows(dx, logits, axis);
+  }
+  if (TakesGpuGrad(p, logits, dloss)) {
+    Tensor dx = GpuCrossEntropyGrad(
+        AsRows(softmax, axis).contiguous(), p.label.contiguous(), total,
+        dloss.contiguous(), ignore_index, GpuReductionOf(reduction));
     return FromRows(dx, logits, axis);
   }
   Tensor dx = Backward(p, SoftmaxForGrad(p, logits, axis, softmax),
@@ -425,6 +490,13 @@ Tensor SoftmaxWithCrossEntropyGrad(const Tensor& logits, const Tensor& label,
   if (TakesFastPath(p) && FastOnCpu(dloss, softmax)) {
     Tensor dx = FastBackward(p, AsRows(softmax, axis).contiguous(),
                              upstream.contiguous(), 1);
+    return FromRows(dx, logits, axis);
+  }
+  if (TakesGpuGrad(p, logits, dloss)) {
+    // Nothing is divided here, so the weight is never looked at.
+    Tensor dx = GpuCrossEntropyGrad(
+        AsRows(softmax, axis).contiguous(), p.label.contiguous(), dloss,
+        upstream.contiguous(), ignore_index, GpuReduction::kNone);
     return FromRows(dx, logits, axis);
   }
   Tensor dx = Backward(p, SoftmaxForGrad(p, logits, axis, softmax), upstream);

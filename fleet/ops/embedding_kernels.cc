@@ -33,8 +33,7 @@ Tensor FlatIds(const Tensor& ids) {
 Tensor Embedding(const Tensor& w, const Tensor& ids, int64_t padding_idx,
                  bool) {
   TORCH_CHECK(w.dim() == 2, "weight must be a matrix");
-  Tensor flat = FlatIds(ids);
-  CheckIndices("id", flat, 0, w.size(0));
+  Tensor flat = CheckedIndices("id", FlatIds(ids), 0, w.size(0));
   std::vector<int64_t> shape(ids.sizes().begin(), ids.sizes().end());
   shape.push_back(w.size(1));
   if (FastOnCpu(w) && w.is_contiguous()) {
@@ -81,6 +80,10 @@ Tensor DenseGrad(const Tensor& w, const Tensor& flat, const Tensor& rows,
 Tensor EmbeddingGrad(const Tensor& w, const Tensor& ids, const Tensor& dout,
                      int64_t padding_idx, bool is_sparse) {
   Tensor flat = FlatIds(ids);
+  // Otherwise the forward kernel has failed.
+  if (LateChecks::Of(flat.device()) != nullptr) {
+    flat = CheckedIndices("id", flat, 0, w.size(0));
+  }
   Tensor rows = dout.reshape({flat.numel(), w.size(1)});
   if (!is_sparse) return DenseGrad(w, flat, rows, padding_idx);
   if (padding_idx >= 0) {
@@ -106,8 +109,7 @@ Tensor OldEmbedding(const Tensor& w, const Tensor& ids, int64_t padding_idx,
 
 Tensor OneHot(const Tensor& x, int64_t depth) {
   TORCH_CHECK(depth > 0, "num_classes must be positive");
-  Tensor flat = FlatIds(x);
-  CheckIndices("index", flat, 0, depth);
+  Tensor flat = CheckedIndices("index", FlatIds(x), 0, depth);
   std::vector<int64_t> shape(x.sizes().begin(), x.sizes().end());
   shape.push_back(depth);
   Tensor zeros =

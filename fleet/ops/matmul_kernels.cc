@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/sum.h>
@@ -52,6 +53,9 @@ Tensor Fc(const Tensor& input, const Tensor& w, const Tensor& bias) {
   if (GemmTakes(x, w) && (!bias.defined() || bias.is_contiguous())) {
     Tensor out = Multiply(x, false, w, false, bias);
     return input.dim() == 2 ? out : out.view(shape);
+  }
+  if (bias.defined() && x.device().is_cuda()) {  // one launch
+    return at::addmm(bias.reshape({-1}), x, w).reshape(shape);
   }
   Tensor out = at::matmul(x, w);
   if (bias.defined()) out = out + bias;

@@ -11,6 +11,7 @@
 #include <c10/util/Exception.h>
 
 #include "fleet/ops/foreach_update.h"
+#include "fleet/ops/gpu_kernels.h"
 #include "fleet/ops/merged_rows.h"
 
 namespace fleet::ops {
@@ -136,7 +137,28 @@ struct Work {
   std::array<at::Tensor, optim::kMaxState> state;
   std::array<double, optim::kMaxPowers> powers = {};
   double learning_rate = 1.0;
+  bool on_gpu = false;  // by GpuApply: the numbers above stay unread
 };
+
+// Whether a kernel of our own takes it, which reads learning rate and powers
+// where they are.
+bool TakesGpuPath(const optim::UpdateRule& rule,
+                  const OptimizerUpdate& update) {
+  const at::Device device = update.values.device();
+  auto is_number = [&](const at::Tensor& t) {
+    return t.defined() && t.device() == device &&
+           t.scalar_type() == at::kFloat && t.numel() == 1;
+  };
+  if (!device.is_cuda() || update.values.scalar_type() == at::kDouble ||
+      update.gradient.layout() != at::kStrided ||
+      (update.learning_rate.defined() && !is_number(update.learning_rate))) {
+    return false;
+  }
+  for (size_t k = 0; k < optim::PowerNames(rule).size(); ++k) {
+    if (!is_number(update.powers[k])) return false;
+  }
+  return GpuUpdates(rule) && HasGpuKernels(device);
+}
 
 // `t` as contiguous memory of `type`: itself where possible.
 at::Tensor Dense(const at::Tensor& t, at::ScalarType type) {
@@ -178,6 +200,8 @@ Work Prepare(const optim::UpdateRule& rule, const OptimizerUpdate& update) {
                 ", the parameter ", update.values.sizes());
     work.state[k] = Dense(state, type);
   }
+  work.on_gpu = TakesGpuPath(rule, update);
+  if (work.on_gpu) return work;
   const size_t num_powers = optim::PowerNames(rule).size();
   for (size_t k = 0; k < num_powers; ++k) {
     work.powers[k] = Number(update.powers[k]);
@@ -271,6 +295,24 @@ void ApplyOnTensors(const optim::UpdateRule& rule, std::span<Work> works) {
   }
 }
 
+void ApplyOnGpu(const optim::UpdateRule& rule, std::span<Work> works) {
+  std::vector<GpuUpdate> updates;
+  updates.reserve(works.size());
+  for (const Work& work : works) {
+    const OptimizerUpdate& from = *work.update;
+    updates.push_back({.values = work.values,
+                       .gradient = work.gradient,
+                       .state = work.state,
+                       .learning_rate = from.learning_rate,
+                       .powers = from.powers,
+                       .decay = from.decay,
+                       .transform = from.transform,
+                       .rate_factor = from.rate_factor,
+                       .advances_powers = from.advances_powers});
+  }
+  GpuApply(rule, updates);
+}
+
 // What was changed in a copy goes back; the powers move on.
 void Finish(const optim::UpdateRule& rule, const Work& work) {
   auto put_back = [](const at::Tensor& to, const at::Tensor& from) {
@@ -281,7 +323,7 @@ void Finish(const optim::UpdateRule& rule, const Work& work) {
   for (size_t k = 0; k < optim::StateNames(rule).size(); ++k) {
     put_back(update.state[k], work.state[k]);
   }
-  if (!update.advances_powers) return;
+  if (!update.advances_powers || work.on_gpu) return;
   for (size_t k = 0; k < optim::PowerNames(rule).size(); ++k) {
     update.powers[k].fill_(work.powers[k] * optim::PowerBase(rule, k));
   }
@@ -333,12 +375,16 @@ void ApplyOptimizer(const optim::UpdateRule& rule,
   // One pass per kind of memory; nearly always there is just one.
   for (auto begin = works.begin(); begin != works.end();) {
     const at::Tensor first = begin->values;
+    const bool on_gpu = begin->on_gpu;
     auto end = std::stable_partition(begin, works.end(), [&](const Work& w) {
       return w.values.device() == first.device() &&
-             w.values.scalar_type() == first.scalar_type();
+             w.values.scalar_type() == first.scalar_type() &&
+             w.on_gpu == on_gpu;
     });
     const std::span<Work> group(&*begin, end - begin);
-    if (!first.device().is_cpu()) {
+    if (on_gpu) {
+      ApplyOnGpu(rule, group);
+    } else if (!first.device().is_cpu()) {
       ApplyOnTensors(rule, group);
     } else if (first.scalar_type() == at::kFloat) {
       ApplyOnMemory<float>(rule, group);

@@ -147,6 +147,8 @@ class PyExecutor {
     return result;
   }
 
+  uint64_t num_replays() const { return executor_.num_replays(); }
+
  private:
   static std::string NameOf(nb::handle object) {
     if (PyUnicode_Check(object.ptr())) return PyUnicode_AsUTF8(object.ptr());
@@ -182,8 +184,11 @@ class PyExecutor {
     return made;
   }
 
+  // What is on the CPU is moved by the run, which knows best where to.
   at::Tensor OnDevice(at::Tensor tensor) const {
-    return tensor.device() == device_ ? tensor : tensor.to(device_);
+    return tensor.device() == device_ || tensor.device().is_cpu()
+               ? tensor
+               : tensor.to(device_);
   }
 
   exec::Executor executor_;
@@ -251,7 +256,8 @@ void BindExecutor(nb::module_& m) {
   nb::class_<PyExecutor>(m, "Executor")
       .def(nb::init<const std::string&>(), nb::arg("device"))
       .def("run", &PyExecutor::Run, nb::arg("program"), nb::arg("feed").none(),
-           nb::arg("fetch").none(), nb::arg("scope"), nb::arg("return_numpy"));
+           nb::arg("fetch").none(), nb::arg("scope"), nb::arg("return_numpy"))
+      .def_prop_ro("num_replays", &PyExecutor::num_replays);
 }
 
 }  // namespace fleet::python

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The kernels of gpu_kernels.cc, in CUDA C++, compiled when the process runs.
+// The structs have twins there.
+
+#ifndef FLEET_OPS_GPU_SOURCE_H_
+#define FLEET_OPS_GPU_SOURCE_H_
+
+namespace fleet::ops {
+
+inline constexpr char kGpuSource[] = R"cuda(
+typedef long long i64;
+
+// ---- indices
+
+// Of several, any: one store of eight bytes is never torn.
+__device__ void Note(i64* note, i64 position, i64 value) {
+  const i64 most = 0x7fffffff;
+  i64 cut = value > most ? most : value < -most ? -most : value;
+  *(volatile i64*)note = ((position + 1) << 32) | (cut & 0xffffffffLL);
+}
+
+extern "C" __global__ void CheckRange(const i64* index, i64* safe, i64 size,
+                                      i64 begin, i64 end, i64 allowed,
+                                      i64 instead, i64* note) {
+  const i64 stride = (i64)gridDim.x * blockDim.x;
+  for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < size;
+       i += stride) {
+    i64 value = index[i];
+    if ((value < begin || value >= end) && value != allowed) {
+      Note(note, i, value);
+      value = instead;
+    }
+    safe[i] = value;
+  }
+}
+
+// ---- cross entropy
+
+__device__ float WarpSum(float x) {
+  for (int i = 16; i > 0; i /= 2) x += __shfl_xor_sync(~0u, x, i);
+  return x;
+}
+
+__device__ float WarpMax(float x) {
+  for (int i = 16; i > 0; i /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, i));
+  return x;
+}
+
+// The sums of a block of at most 32 warps, each of which brings its own in its
+// first lane; known to the first thread.
+__device__ void BlockSums(float* a, float* b) {
+  __shared__ float as[32];
+  __shared__ float bs[32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  if (lane == 0) {
+    as[warp] = *a;
+    bs[warp] = *b;
+  }
+  __syncthreads();
+  if (warp != 0) return;
+  const bool mine = lane < blockDim.x / 32;
+  *a = WarpSum(mine ? as[lane] : 0.0f);
+  *b = WarpSum(mine ? bs[lane] : 0.0f);
+}
+
+__device__ void Reduce(float sum, float count, int mean, float* out,
+                       float* total) {
+  BlockSums(&sum, &count);
+  if (threadIdx.x != 0) return;
+  if (out != nullptr) *out = mean && count != 0 ? sum / count : sum;
+  *total = count;
+}
+
+// A warp for each row. With one block, the sums too.
+extern "C" __global__ void CrossEntropy(const float* x, const i64* labels,
+                                        float* softmax, float* losses,
+                                        float* out, float* total, i64 rows,
+                                        i64 classes, i64 ignore, int mean,
+                                        i64* note) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const i64 warps = blockDim.x / 32;
+  float sum = 0, count = 0;
+  for (i64 row = blockIdx.x * warps + warp; row < rows;
+       row += gridDim.x * warps) {
+    const float* in = x + row * classes;
+    float top = __int_as_float(0xff800000);
+    for (i64 j = lane; j < classes; j += 32) top = fmaxf(top, in[j]);
+    top = WarpMax(top);
+    float all = 0;
+    for (i64 j = lane; j < classes; j += 32) all += expf(in[j] - top);
+    all = WarpSum(all);
+    const float scale = 1 / all;
+    for (i64 j = lane; j < classes; j += 32) {
+      softmax[row * classes + j] = expf(in[j] - top) * scale;
+    }
+    if (lane != 0) continue;
+    const i64 label = labels[row];
+    bool counts = label != ignore;
+    if (counts && (label < 0 || label >= classes)) {
+      Note(note, row, label);
+      counts = false;
+    }
+    const float loss = counts ? logf(all) - (in[label] - top) : 0.0f;
+    if (losses != nullptr) losses[row] = loss;
+    sum += loss;
+    count += counts ? 1.0f : 0.0f;
+  }
+  if (gridDim.x == 1) Reduce(sum, count, mean, out, total);
+}
+
+// What one block does after many of CrossEntropy.
+extern "C" __global__ void SumLosses(const float* losses, const i64* labels,
+                                     float* out, float* total, i64 rows,
+                                     i64 classes, i64 ignore, int mean) {
+  float sum = 0, count = 0;
+  for (i64 row = threadIdx.x; row < rows; row += blockDim.x) {
+    const i64 label = labels[row];
+    sum += losses[row];
+    count += label != ignore && label >= 0 && label < classes ? 1.0f : 0.0f;
+  }
+  sum = WarpSum(sum);
+  count = WarpSum(count);
+  Reduce(sum, count, mean, out, total);
+}
+
+extern "C" __global__ void CrossEntropyGrad(const float* softmax,
+                                            const i64* labels,
+                                            const float* total,
+                                            const float* dloss, float* dx,
+                                            i64 rows, i64 classes, i64 ignore,
+                                            int per_row, int mean) {
+  const i64 stride = (i64)gridDim.x * blockDim.x;
+  const float weight = mean && *total != 0 ? *total : 1.0f;
+  for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < rows * classes;
+       i += stride) {
+    const i64 row = i / classes;
+    const i64 label = labels[row];
+    const bool counts = label != ignore && label >= 0 && label < classes;
+    const float g = dloss[per_row ? row : 0] / weight;
+    const float hot = i - row * classes == label ? 1.0f : 0.0f;
+    dx[i] = counts ? (softmax[i] - hot) * g : 0.0f;
+  }
+}
+
+// ---- update rules, as in optim/update.cc
+
+struct One {
+  float* p;
+  const float* g;
+  float* state[3];
+  const float* rate;
+  const float* power[2];
+  i64 size;
+  double factor;
+  double decoupled;
+  float scale, low, high, l1, l2;
+  int first_block;
+};
+struct Batch {
+  One one[32];
+  double number[4];
+  int count;
+  int rule;
+  int flag;
+};
+
+struct Adjusted {
+  float scale, low, high, l1, l2;
+  __device__ float operator()(float gradient, float value) const {
+    float g = gradient * scale;
+    g = g < low ? low : g;
+    g = g > high ? high : g;
+    const float sign = (float)((value > 0) - (value < 0));
+    return g + l1 * sign + l2 * value;
+  }
+};
+
+template <class Rule>
+__device__ void ForEach(i64 begin, i64 end, Rule rule) {
+  for (i64 i = begin + threadIdx.x; i < end; i += blockDim.x) rule(i);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    Update(const __grid_constant__ Batch batch) {
+  const i64 kChunk = 1024;
+  int k = 0;
+  while (k + 1 < batch.count &&
+         (int)blockIdx.x >= batch.one[k + 1].first_block) {
+    ++k;
+  }
+  const One& u = batch.one[k];
+  const i64 begin = (i64)((int)blockIdx.x - u.first_block) * kChunk;
+  const i64 end = begin + kChunk < u.size ? begin + kChunk : u.size;
+  float* p = u.p;
+  const float* raw = u.g;
+  float* s0 = u.state[0];
+  float* s1 = u.state[1];
+  float* s2 = u.state[2];
+  const double rate = (u.rate == nullptr ? 1.0 : (double)*u.rate) * u.factor;
+  const float keep = (float)(1.0 - rate * u.decoupled);
+  const Adjusted gradient = {u.scale, u.low, u.high, u.l1, u.l2};
+  const double* n = batch.number;
+  const float lr = (float)rate;
+  switch (batch.rule) {
+    case 0:  // sgd
+      ForEach(begin, end, [=](i64 i) {
+        p[i] = p[i] * keep - lr * gradient(raw[i], p[i]);
+      });
+      break;
+    case 1: {  // momentum: mu
+      const float mu = (float)n[0];
+      const float direct = batch.flag ? 1.0f : 0.0f;
+      const float along = batch.flag ? mu : 1.0f;
+      ForEach(begin, end, [=](i64 i) {
+        const float value = p[i] * keep;
+        const float g = gradient(raw[i], p[i]);
+        const float v = mu * s0[i] + g;
+        s0[i] = v;
+        p[i] = value - lr * (g * direct + v * along);
+      });
+      break;
+    }
+    case 2: {  // adam: beta1, beta2, epsilon
+      const double correction = sqrt(1.0 - (double)*u.power[1]);
+      const float step =
+          (float)(rate * correction / (1.0 - (double)*u.power[0]));
+      const float epsilon = (float)(n[2] * correction);
+      const float beta1 = (float)n[0], beta2 = (float)n[1];
+      const float rest1 = (float)(1.0 - n[0]), rest2 = (float)(1.0 - n[1]);
+      ForEach(begin, end, [=](i64 i) {
+        const float value = p[i] * keep;
+        const float g = gradient(raw[i], p[i]);
+        const float m = beta1 * s0[i] + rest1 * g;
+        const float v = beta2 * s1[i] + rest2 * g * g;
+        s0[i] = m;
+        s1[i] = v;
+        p[i] = value - step * (m / (sqrtf(v) + epsilon));
+      });
+      break;
+    }
+    case 3: {  // adagrad: epsilon
+      const float epsilon = (float)n[0];
+      ForEach(begin, end, [=](i64 i) {
+        const float value = p[i] * keep;
+        const float g = gradient(raw[i], p[i]);
+        const float s = s0[i] + g * g;
+        s0[i] = s;
+        p[i] = value - lr * g / (sqrtf(s) + epsilon);
+      });
+      break;
+    }
+    case 4: {  // adamax: beta1, beta2, epsilon
+      const float step = (float)(rate / (1.0 - (double)*u.power[0]));
+      const float beta1 = (float)n[0], beta2 = (float)n[1];
+      const float rest1 = (float)(1.0 - n[0]), epsilon = (float)n[2];
+      ForEach(begin, end, [=](i64 i) {
+        const float value = p[i] * keep;
+        const float g = gradient(raw[i], p[i]);
+        const float m = beta1 * s0[i] + rest1 * g;
+        const float size = fabsf(g);
+        const float shrunk = beta2 * s1[i] + epsilon;
+        const float most = size > shrunk ? size : shrunk;
+        s0[i] = m;
+        s1[i] = most;
+        p[i] = value - step * (m / most);
+      });
+      break;
+    }
+    case 5: {  // rmsprop: rho, epsilon, momentum
+      const float rho = (float)n[0], rest = (float)(1.0 - n[0]);
+      const float epsilon = (float)n[1], momentum = (float)n[2];
+      const bool centered = batch.flag != 0;
+      ForEach(begin, end, [=](i64 i) {
+        const float value = p[i] * keep;
+        const float g = gradient(raw[i], p[i]);
+        const float s = rho * s1[i] + rest * g * g;
+        float a = 0;
+        if (centered) {
+          a = rho * s2[i] + rest * g;
+          s2[i] = a;
+        }
+        const float b =
+            momentum * s0[i] + lr * g / sqrtf(s - a * a + epsilon);
+        s1[i] = s;
+        s0[i] = b;
+        p[i] = value - b;
+      });
+      break;
+    }
+    case 6: {  // adadelta: rho, epsilon
+      const float rho = (float)n[0], rest = (float)(1.0 - n[0]);
+      const float epsilon = (float)n[1];
+      ForEach(begin, end, [=](i64 i) {
+        const float value = p[i] * keep;
+        const float g = gradient(raw[i], p[i]);
+        const float s = rho * s0[i] + rest * g * g;
+        const float d = sqrtf((s1[i] + epsilon) / (s + epsilon)) * g;
+        s0[i] = s;
+        s1[i] = rho * s1[i] + rest * d * d;
+        p[i] = value - lr * d;
+      });
+      break;
+    }
+    case 7: {  // ftrl: l1, l2, power
+      const float inverse = (float)(1.0 / rate);
+      const float l1 = (float)(n[0] + 1e-10);
+      const float twice_l2 = (float)(2.0 * (n[1] + 1e-10));
+      const float exponent = (float)-n[2];
+      const bool square = n[2] == -0.5;
+      ForEach(begin, end, [=](i64 i) {
+        const float value = p[i] * keep;
+        const float g = gradient(raw[i], p[i]);
+        const float sum = s0[i] + g * g;
+        const float after = square ? sqrtf(sum) : powf(sum, exponent);
+        const float before = square ? sqrtf(s0[i]) : powf(s0[i], exponent);
+        const float z = s1[i] + g - (after - before) * inverse * value;
+        s0[i] = sum;
+        s1[i] = z;
+        const float pull = z > 0 ? l1 : -l1;
+        p[i] = fabsf(z) <= l1 ? 0.0f
+                              : (pull - z) / (after * inverse + twice_l2);
+      });
+      break;
+    }
+  }
+}
+
+struct Powers {
+  float* first[240];
+  float* second[240];
+  double base[2];
+  int count;
+};
+
+extern "C" __global__ void Advance(const __grid_constant__ Powers powers) {
+  const int i = threadIdx.x;
+  if (i >= powers.count) return;
+  float* first = powers.first[i];
+  float* second = powers.second[i];
+  if (first != nullptr) *first = (float)((double)*first * powers.base[0]);
+  if (second != nullptr) *second = (float)((double)*second * powers.base[1]);
+}
+)cuda";
+
+}  // namespace fleet::ops
+
+#endif  // FLEET_OPS_GPU_SOURCE_H_
