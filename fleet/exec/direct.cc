@@ -38,6 +38,7 @@ bool Separated(const Graph& graph, int first, int last) {
 }
 
 void MakeDirectForms(Graph& graph) {
+  SplitGradients(graph);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const int node = static_cast<int>(i);
     if (graph.nodes[i].direct) continue;
@@ -54,6 +55,8 @@ void MakeDirectForms(Graph& graph) {
   graph.CountReaders();
   FuseFc(graph);
   FuseConv(graph);
+  graph.CountReaders();
+  FuseChains(graph);
   graph.CountReaders();
 }
 

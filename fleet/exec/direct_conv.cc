@@ -108,6 +108,7 @@ void Fuse(Graph& g, int node) {
     take(next);
   }
   if (last == node || !IsLast(g, out)) return;
+  g.nodes[last].fused = true;
   g.nodes[last].direct =
       MakeConvCall(*ReadConv(g, g.nodes[node]), x, filter, bias, out, relu);
   g.Reads(last, {x, filter, bias});

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
-#include <optional>
 
 #include <ATen/Parallel.h>
 
 #include "fleet/base/simd.h"
 #include "fleet/exec/direct.h"
+#include "fleet/exec/spread.h"
 
 namespace fleet::exec {
 namespace {
@@ -89,13 +89,19 @@ bool MakeUnaryGrad(Graph& g, int node) {
   return true;
 }
 
-void MakeAffine(Graph& g, int node, int x, int y, float factor, float bias) {
+// y = x * factor + bias, or (x + bias) * factor.
+void MakeAffine(Graph& g, int node, int x, int y, float factor, float bias,
+                bool bias_after) {
   g.Reads(node, {x});
   g.nodes[node].direct = [=, size = g.numel(x)](void* const* m) {
     const float* from = FloatIn(m, x);
     float* to = FloatOut(m, y);
     Split(size, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) to[i] = from[i] * factor + bias;
+      if (bias_after) {
+        for (int64_t i = begin; i < end; ++i) to[i] = from[i] * factor + bias;
+      } else {
+        for (int64_t i = begin; i < end; ++i) to[i] = (from[i] + bias) * factor;
+      }
     });
   };
 }
@@ -104,11 +110,9 @@ bool MakeScale(Graph& g, int node) {
   Node& n = g.nodes[node];
   const int x = g.In(n, 0), y = g.Out(n, 0);
   if (n.kernel->slot_end.size() != 1 || !g.AreFloat({x, y})) return false;
-  const double factor = g.attr<double>(n, "scale");
-  double bias = g.attr<double>(n, "bias");
-  if (!g.attr<bool>(n, "bias_after_scale")) bias *= factor;
-  MakeAffine(g, node, x, y, static_cast<float>(factor),
-             static_cast<float>(bias));
+  MakeAffine(g, node, x, y, static_cast<float>(g.attr<double>(n, "scale")),
+             static_cast<float>(g.attr<double>(n, "bias")),
+             g.attr<bool>(n, "bias_after_scale"));
   return true;
 }
 
@@ -122,75 +126,11 @@ bool MakeScaleGrad(Graph& g, int node) {
     g.MakeConstant(node, dx, up.constant * factor);
     return true;
   }
-  MakeAffine(g, node, dy, dx, static_cast<float>(factor), 0);
+  MakeAffine(g, node, dy, dx, static_cast<float>(factor), 0, true);
   return true;
 }
 
 // ---- two operands
-
-// X seen as [outer, middle, inner], Y as [middle], which is spread over the
-// others. Y of X's shape has outer = inner = 1.
-struct Spread {
-  int64_t outer = 1;
-  int64_t middle = 1;
-  int64_t inner = 1;
-  int64_t numel() const { return outer * middle * inner; }
-  bool same() const { return outer == 1 && inner == 1; }
-};
-
-std::optional<Spread> SpreadOf(const Dims& x, Dims y, int64_t axis) {
-  if (x == y) {
-    Spread all;
-    for (int64_t dim : x) all.middle *= dim;
-    return all;
-  }
-  int64_t numel_y = 1;
-  for (int64_t dim : y) numel_y *= dim;
-  if (numel_y == 1) {
-    Spread one;
-    for (int64_t dim : x) one.inner *= dim;
-    return one;
-  }
-  const auto rank = static_cast<int64_t>(x.size());
-  if (axis < 0) axis = rank - static_cast<int64_t>(y.size());
-  // Ones on either side are part of the spreading.
-  while (!y.empty() && y.back() == 1) y.pop_back();
-  while (!y.empty() && y.front() == 1) {
-    y.erase(y.begin());
-    ++axis;
-  }
-  const auto end = axis + static_cast<int64_t>(y.size());
-  if (axis < 0 || end > rank) return std::nullopt;
-  Spread spread;
-  for (int64_t i = 0; i < rank; ++i) {
-    if (i < axis) {
-      spread.outer *= x[i];
-    } else if (i >= end) {
-      spread.inner *= x[i];
-    } else if (x[i] == y[i - axis]) {
-      spread.middle *= x[i];
-    } else {
-      return std::nullopt;
-    }
-  }
-  return spread;
-}
-
-// The spread of a two-operand op whose result is as large as X, for the types
-// that the forms take.
-std::optional<Spread> ReadSpread(const Graph& g, const Node& n, int x, int y,
-                                 int out) {
-  if (!g.AreFloat({x, y, out}) || g.numel(out) != g.numel(x)) {
-    return std::nullopt;
-  }
-  const int axis = n.kernel->def->AttrIndex("axis");
-  if (g.values[x].channels_last && g.dims(x) != g.dims(y) && g.numel(y) != 1) {
-    // One number per channel: the layout leaves nothing else.
-    return Spread{.outer = g.numel(x) / g.numel(y), .middle = g.numel(y)};
-  }
-  return SpreadOf(g.dims(x), g.dims(y),
-                  axis < 0 ? -1 : std::get<int64_t>(n.kernel->attrs[axis]));
-}
 
 struct Add {
   static float Of(float x, float y) { return x + y; }

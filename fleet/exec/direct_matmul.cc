@@ -178,6 +178,7 @@ void Fuse(Graph& g, int node) {
     take(next);
   }
   if (last == node) return;
+  g.nodes[last].fused = true;
   g.nodes[last].direct =
       MakeGemm(p->shape, p->a, p->b, out, p->bias, activation);
   g.Reads(last, {p->a, p->b, p->bias});

@@ -218,6 +218,7 @@ void Plan::PlaceInArena() {
   for (size_t v = 0; v < graph_.values.size(); ++v) {
     const Value& value = graph_.values[v];
     if (value.memory_of != kNone || memory_[v] != nullptr) continue;
+    if (last[v] == kNone) continue;  // nobody asks for it
     if (value.origin == Value::kConstant) {
       placed.push_back(static_cast<int>(v));
       lives.push_back({ByteSize(value), 0, end});

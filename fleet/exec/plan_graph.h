@@ -63,6 +63,7 @@ struct Node {
   std::vector<int> reads;        // whose memory it needs
   Direct direct;                 // null: the step itself runs
   bool gone = false;             // others do its work
+  bool fused = false;            // it does the work of others, too
 };
 
 class Graph final {
