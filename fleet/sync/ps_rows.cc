@@ -145,6 +145,17 @@ RowView Join(size_t dim, std::span<const GradientsOfIds> lists,
   return ViewOf(batch);
 }
 
+std::vector<ps::ValuesOfKeys> PartsOf(std::span<const GradientsOfIds> lists,
+                                      const LookupOptions& options) {
+  std::vector<ps::ValuesOfKeys> parts;
+  parts.reserve(lists.size());
+  for (const GradientsOfIds& list : lists) {
+    if (!list.shows.empty() || HasPadding(list.ids, options)) return {};
+    parts.push_back({AsKeys(list.ids), list.gradients});
+  }
+  return parts;
+}
+
 std::unique_ptr<RowBatch> BatchPool::Take() {
   base::MutexLock lock(mutex_);
   if (idle_.empty()) return std::make_unique<RowBatch>();

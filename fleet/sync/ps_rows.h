@@ -77,6 +77,9 @@ RowView ViewOf(const RowBatch& batch);
 // One list without padding is viewed where it is, others are copied to `batch`.
 RowView Join(size_t dim, std::span<const GradientsOfIds> lists,
              const LookupOptions& options, RowBatch& batch);
+// The lists where they are; empty when they have padding, shows or clicks.
+std::vector<ps::ValuesOfKeys> PartsOf(std::span<const GradientsOfIds> lists,
+                                      const LookupOptions& options);
 
 // Memory that calls use one after the other. Thread-safe.
 class BatchPool final {

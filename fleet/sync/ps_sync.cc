@@ -44,6 +44,12 @@ Status StepwiseSync::Offer(TableId table,
   RETURN_IF_ERROR(CheckLists(*served, gradients, options));
   const size_t dim = DimOf(*served);
   if (merge_.Add(table, dim, gradients, options)) return OkStatus();
+  const std::vector<ps::ValuesOfKeys> parts = PartsOf(gradients, options);
+  if (!parts.empty()) {
+    ++pushes_;
+    return waits_for_all() ? client_.AccumulateParts(table, parts, deadline())
+                           : client_.PushParts(table, parts, deadline(), 1);
+  }
   const BatchPool::Lease batch(pool_);
   return Send(table, Join(dim, gradients, options, *batch));
 }
