@@ -20,6 +20,7 @@
 #include "extensions.h"
 #include "program.h"
 #include "py_func.h"
+#include "served_worker.h"
 #include "status.h"
 #include "tensor.h"
 
@@ -202,6 +203,7 @@ using ScopeRef = std::shared_ptr<exec::Scope>;
 void AddExtensions(exec::Executor& executor, at::Device device) {
   AddPythonOps(executor, device);
   AddCollectives(executor);
+  AddServedOperations(executor);
 }
 
 void BindExecutor(nb::module_& m) {

@@ -15,10 +15,12 @@ void BindAutograd(nanobind::module_& m);
 void BindPyLayer(nanobind::module_& m);
 void BindOptim(nanobind::module_& m);
 void BindData(nanobind::module_& m);
+void BindDataset(nanobind::module_& m);
 void BindCluster(nanobind::module_& m);
 void BindJob(nanobind::module_& m);
 void BindDistributed(nanobind::module_& m);
 void BindDataParallel(nanobind::module_& m);
+void BindParameterServer(nanobind::module_& m);
 }  // namespace fleet::python
 
 NB_MODULE(_core, m) {
@@ -36,8 +38,10 @@ NB_MODULE(_core, m) {
   fleet::python::BindPyLayer(m);
   fleet::python::BindOptim(m);
   fleet::python::BindData(m);
+  fleet::python::BindDataset(m);
   fleet::python::BindCluster(m);
   fleet::python::BindJob(m);
   fleet::python::BindDistributed(m);
   fleet::python::BindDataParallel(m);
+  fleet::python::BindParameterServer(m);
 }

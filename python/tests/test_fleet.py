@@ -198,13 +198,6 @@ def test_in_a_collective_job_there_are_no_servers(name):
         assert getattr(fleet, name)() is None
 
 
-@pytest.mark.parametrize("name", LIFE)
-def test_servers_come_later(name):
-    server_job(Role.WORKER, 0)
-    with pytest.raises(NotImplementedError, match="comes with the parameter server"):
-        getattr(fleet, name)()
-
-
 def test_init_server_takes_a_model():
     fleet.init()
     with pytest.warns(UserWarning, match="non_distributed"):
@@ -356,7 +349,7 @@ def test_sync_batch_norm_takes_the_place_of_batch_norm():
 
 def test_eager_models_need_a_collective_job():
     server_job(Role.WORKER, 0)
-    with pytest.raises(NotImplementedError, match="comes with the parameter server"):
+    with pytest.raises(NotImplementedError, match="jobs with servers train programs"):
         fleet.distributed_model(nn.Linear(1, 1))
 
 
@@ -442,24 +435,11 @@ def test_models_of_layers_are_distributed_in_eager_mode_only():
         fleet.distributed_model(nn.Linear(1, 1))
 
 
-def test_programs_in_jobs_with_servers_come_later():
-    paddle.enable_static()
-    server_job(Role.WORKER, 0)
-    main, startup, loss = small_program()
-    fleet.distributed_optimizer(paddle.optimizer.SGD(0.1))
-    with pytest.raises(NotImplementedError, match="comes with the parameter server"):
-        fleet.minimize(loss, startup)
-
-
 @pytest.mark.parametrize(
     "name, reason",
     [
         ("amp_init", "mixed precision"),
         ("distributed_scaler", "mixed precision"),
-        ("load_model", "the parameter server"),
-        ("shrink", "the parameter server"),
-        ("save_cache_model", "the parameter server"),
-        ("save_dense_params", "the parameter server"),
         ("get_hybrid_communicate_group", "hybrid parallel training"),
     ],
 )
@@ -472,8 +452,6 @@ def test_what_comes_later_says_with_what(name, reason):
 def test_modules_that_come_later_say_with_what():
     with pytest.raises(NotImplementedError, match="static graphs"):
         _ = fleet.meta_optimizers
-    with pytest.raises(NotImplementedError, match="the parameter server"):
-        _ = fleet.MultiSlotDataGenerator
     with pytest.raises(NotImplementedError, match="static graphs"):
         fleet.util._visualize_graphviz(None, "folder", "name")
     with pytest.raises(AttributeError, match="no attribute 'captain'"):

@@ -751,9 +751,8 @@ def test_static_mode_begins_by_itself(tmp_path):
 
 
 def test_what_belongs_to_other_parts_says_so():
-    for name in ("DistributeTranspiler", "DatasetFactory", "incubate"):
-        with pytest.raises(NotImplementedError, match="the parameter server"):
-            getattr(fluid, name)
+    with pytest.raises(NotImplementedError, match="measuring"):
+        fluid.profiler
     with pytest.raises(NotImplementedError, match="pipelines"):
         fluid.optimizer.PipelineOptimizer
     assert static.Program is fluid.Program

@@ -277,10 +277,12 @@ def test_collectives_check_their_arguments(env):
         role._all_reduce(1, "product")
 
 
-def test_collectives_of_a_job_with_servers_come_later(env):
+def test_workers_of_a_job_with_servers_speak_through_fleet(env):
     role = server_job(env, TRAINING_ROLE="TRAINER", PADDLE_TRAINER_ID="0")
-    with pytest.raises(NotImplementedError, match="the parameter server"):
+    with pytest.raises(RuntimeError, match=r"call fleet.init\(\)"):
         role._barrier("worker")
+    with pytest.raises(ValueError, match="servers wait for nobody"):
+        role._barrier("all")
 
 
 @pytest.fixture

@@ -103,7 +103,7 @@ class ServerProgram(Program):
         )
 
     def _run_instead(self):
-        _core.run_server(self._server_role, self._load_folder)
+        _core.run_server(self._server_role, self._load_folder, [])
         return []
 
 

@@ -19,6 +19,7 @@ from ....framework.place import cuda_places
 from . import program_training
 from .distributed_strategy import DistributedStrategy
 from .role_maker import PaddleCloudRoleMaker, RoleMakerBase, meet
+from .role_questions import RoleQuestions
 from .server_mode import mode_of, queue_settings, table_extras
 from .util_factory import UtilBase
 
@@ -61,7 +62,7 @@ def _comes_with(what):
     return decorate
 
 
-class Fleet:
+class Fleet(RoleQuestions):
     """Holds this process's role, the strategy, and the optimizer that was made
     distributed. paddle.distributed.fleet has one, and its functions are that one's
     methods. It is also what distributed_optimizer returns."""
@@ -75,7 +76,7 @@ class Fleet:
         # What minimize did to a program; None before.
         self._rewrites, self._passes = [], None
         # In a job with servers: this process's part of it, and where a server begins.
-        self._training, self._load_folder = None, ""
+        self._training, self._load_folder, self._load_only = None, "", []
 
     def init(self, role_maker=None, is_collective=False, strategy=None, log_level=None):
         """Finds out who this process is and, in a collective job of several workers,
@@ -104,7 +105,9 @@ class Fleet:
         self._user_defined_strategy = strategy
         self.user_defined_optimizer = None
         self._rewrites, self._passes = [], None
-        self._training, self._load_folder = None, ""
+        if self._training is not None:
+            self._training.forget()
+        self._training, self._load_folder, self._load_only = None, "", []
         if self._has_servers():
             role_maker._gloo.meet_by(self._served_training)
         self._util._set_role_maker(role_maker)
@@ -114,65 +117,6 @@ class Fleet:
         if self._role_maker is None:
             raise RuntimeError("fleet does not know its role: call fleet.init() first")
         return self._role_maker
-
-    # -- Who am I, and who is there?
-
-    def is_first_worker(self):
-        """Whether this is worker 0."""
-        return self._role()._is_first_worker()
-
-    def worker_index(self):
-        """This worker's number, from 0 on."""
-        return self._role()._worker_index()
-
-    rank = worker_index
-
-    def worker_num(self):
-        """How many workers the job has."""
-        return self._role()._worker_num()
-
-    nranks = worker_num
-
-    def is_worker(self):
-        return self._role()._is_worker()
-
-    def worker_endpoints(self, to_string=False):
-        """The workers' "host:port", by number; joined by commas with `to_string`."""
-        return _list_or_text(self._role()._get_trainer_endpoints(), to_string)
-
-    def server_num(self):
-        """How many servers the job has."""
-        return self._role()._server_num()
-
-    def server_index(self):
-        """This server's number, from 0 on."""
-        return self._role()._server_index()
-
-    def server_endpoints(self, to_string=False):
-        """The servers' "host:port", by number; joined by commas with `to_string`."""
-        return _list_or_text(self._role()._get_pserver_endpoints(), to_string)
-
-    def is_server(self, model_dir=None):
-        """Whether this is a server. `model_dir` is accepted, as one document has it."""
-        return self._role()._is_server()
-
-    def node_num(self):
-        """On how many hosts the workers are."""
-        return self._role()._get_node_num()
-
-    def local_rank(self):
-        """This worker's number among those of its host."""
-        return self._role()._get_local_rank()
-
-    rank_in_node = local_rank
-
-    def local_device_ids(self):
-        """The devices that the launcher uses on this host."""
-        return self._role()._get_local_device_ids()
-
-    def world_device_ids(self):
-        """The same for every host."""
-        return self._role()._get_world_device_ids()
 
     # -- Together.
 
@@ -219,19 +163,18 @@ class Fleet:
         """Says where the tables begin: with what a worker saved to `dirname`.
 
         Args:
-            dirname: a folder of save_persistables; None: tables begin new.
-            var_names: the tables that are loaded; None: all.
+            dirname: a folder of save_persistables, also of a process without servers;
+                None: tables begin new.
+            var_names: the parameters that are loaded; None: all.
 
         Raises:
             ValueError: there is no such folder.
         """
         dirname = kwargs.get("model_dir", dirname)
-        if var_names:
-            raise NotImplementedError(
-                "fleet.init_server: var_names: all tables of the folder are loaded"
-            )
+        names = [var_names] if isinstance(var_names, str) else list(var_names or [])
+        self._load_only = names
+        self._load_folder = ""
         if dirname is None:
-            self._load_folder = ""
             return
         folder = os.path.abspath(os.fsdecode(dirname))
         if not os.path.isdir(folder):
@@ -249,7 +192,8 @@ class Fleet:
             raise RuntimeError(
                 f"fleet.run_server: this process is {self._role()._get_role()}"
             )
-        _core.run_server(self._role()._get_role(), self._load_folder)
+        role = self._role()._get_role()
+        _core.run_server(role, self._load_folder, self._load_only)
 
     @_life_of_servers
     def stop_worker(self):
@@ -621,7 +565,3 @@ def _no_compiled(function, program):
     if isinstance(program, CompiledProgram):
         raise TypeError(f"{function}: main_program must be a Program")
     return program
-
-
-def _list_or_text(endpoints, to_string):
-    return ",".join(endpoints) if to_string else endpoints

@@ -123,6 +123,11 @@ class ServedTraining:
         """Everything that this worker computed is on the servers; it is done."""
         self.worker.stop()
 
+    def forget(self):
+        """Executors no longer ask this object what to run."""
+        if _executor._stand_in is self:
+            _executor.set_stand_in(None)
+
     def executor_closed(self):
         """An executor will not be used any more."""
         if self.ends_with_executor and self._worker is not None:

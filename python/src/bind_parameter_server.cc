@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Training with parameter servers: programs whose parameters are on servers,
+// the worker of this process, and a server's life.
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "fleet/parameter_server.h"
+#include "fleet/plan/parameter_server.h"
+#include "fleet/table/learning_rate.h"
+#include "fleet/table/options.h"
+
+#include "job.h"
+#include "program.h"
+#include "served_worker.h"
+#include "status.h"
+#include "tensor.h"
+
+namespace fleet::python {
+namespace {
+
+using plan::ParameterServerPlan;
+using plan::PsMode;
+using plan::ServedTable;
+using plan::SparseExtras;
+using table::LearningRate;
+
+constexpr auto kWithoutGil = nb::call_guard<nb::gil_scoped_release>();
+
+template <class Call>
+auto WithoutGil(Call call) {
+  nb::gil_scoped_release release;
+  return call();
+}
+
+PsMode ModeOf(const std::string& name) {
+  for (PsMode mode :
+       {PsMode::kSync, PsMode::kHalfAsync, PsMode::kAsync, PsMode::kGeo}) {
+    if (name == plan::ToString(mode)) return mode;
+  }
+  ThrowIfError(InvalidArgument("mode '", name,
+                               "' is none of sync, half_async, async and geo"));
+  return PsMode::kAsync;
+}
+
+// ---- what tables are
+
+void BindLearningRate(nb::module_& m) {
+  const auto make = [](double base, table::RateSchedule schedule) {
+    LearningRate rate{.base = base, .schedule = std::move(schedule)};
+    ThrowIfError(table::CheckLearningRate(rate));
+    return rate;
+  };
+  nb::class_<LearningRate>(m, "LearningRate",
+                           "A rate that servers work out step by step.")
+      .def_static(
+          "constant",
+          [make](double base) { return make(base, table::ConstantRate{}); })
+      .def_static(
+          "exponential",
+          [make](double base, double rate, double steps, bool stairs) {
+            return make(base, table::ExponentialDecay{rate, steps, stairs});
+          })
+      .def_static(
+          "natural_exp",
+          [make](double base, double rate, double steps, bool stairs) {
+            return make(base, table::NaturalExpDecay{rate, steps, stairs});
+          })
+      .def_static(
+          "inverse_time",
+          [make](double base, double rate, double steps, bool stairs) {
+            return make(base, table::InverseTimeDecay{rate, steps, stairs});
+          })
+      .def_static("noam",
+                  [make](double base, double d_model, double warmup_steps) {
+                    return make(base, table::NoamDecay{d_model, warmup_steps});
+                  })
+      .def_static(
+          "polynomial",
+          [make](double base, double steps, double end, double power) {
+            return make(base, table::PolynomialDecay{steps, end, power});
+          })
+      .def_static(
+          "piecewise",
+          [make](std::vector<uint64_t> boundaries, std::vector<double> values) {
+            const double base = values.empty() ? 0.0 : values[0];
+            return make(base, table::PiecewiseDecay{std::move(boundaries),
+                                                    std::move(values)});
+          })
+      .def_rw("first_step", &LearningRate::first_step)
+      .def("of_step", table::RateOfStep, nb::arg("step"));
+}
+
+void BindExtras(nb::module_& m) {
+  using table::ShowClickOptions;
+  nb::class_<ShowClickOptions>(m, "ShowClickOptions")
+      .def(nb::init<>())
+      .def_rw("nonclick_coefficient", &ShowClickOptions::nonclick_coefficient)
+      .def_rw("click_coefficient", &ShowClickOptions::click_coefficient)
+      .def_rw("extended_from", &ShowClickOptions::extended_from)
+      .def_rw("extend_threshold", &ShowClickOptions::extend_threshold)
+      .def_rw("fade", &ShowClickOptions::fade)
+      .def_rw("delete_threshold", &ShowClickOptions::delete_threshold)
+      .def_rw("delete_after_unseen_days",
+              &ShowClickOptions::delete_after_unseen_days)
+      .def_rw("base_threshold", &ShowClickOptions::base_threshold)
+      .def_rw("delta_threshold", &ShowClickOptions::delta_threshold)
+      .def_rw("delta_keep_days", &ShowClickOptions::delta_keep_days);
+  nb::class_<SparseExtras>(m, "SparseExtras",
+                           "What a program does not say of a sparse table.")
+      .def(nb::init<>())
+      .def_rw("count_unseen_days", &SparseExtras::count_unseen_days)
+      .def_rw("show_click", &SparseExtras::show_click)
+      .def_rw("max_byte_size", &SparseExtras::max_byte_size)
+      .def_prop_rw(
+          "time_to_live",
+          [](const SparseExtras& e) { return e.time_to_live.count(); },
+          [](SparseExtras& e, int64_t seconds) {
+            e.time_to_live = std::chrono::seconds(seconds);
+          })
+      .def(
+          "set_disk",
+          [](SparseExtras& e, std::string folder, uint64_t memory_byte_size) {
+            e.disk = {.folder = std::move(folder),
+                      .memory_byte_size = memory_byte_size};
+          },
+          nb::arg("folder"), nb::arg("memory_byte_size"),
+          "Rows beyond so much memory go to a folder of each server.");
+}
+
+void BindTables(nb::module_& m) {
+  nb::class_<ServedTable>(m, "ServedTable", "A parameter that servers have.")
+      .def_ro("parameter", &ServedTable::parameter)
+      .def_ro("gradient", &ServedTable::gradient)
+      .def_ro("shape", &ServedTable::shape)
+      .def_ro("sparse", &ServedTable::sparse)
+      .def_ro("bounded", &ServedTable::bounded)
+      .def_prop_ro(
+          "id",
+          [](const ServedTable& t) { return static_cast<uint32_t>(t.spec.id); })
+      .def("__repr__", [](const ServedTable& t) {
+        return base::Concat("ServedTable(", t.parameter,
+                            ", id=", static_cast<uint32_t>(t.spec.id),
+                            t.sparse ? ", sparse" : ", dense", ")");
+      });
+  nb::class_<ParameterServerPlan>(m, "ParameterServerPlan")
+      .def_ro("tables", &ParameterServerPlan::tables)
+      .def_ro("passes", &ParameterServerPlan::passes);
+}
+
+// ---- programs
+
+void BindServedPrograms(nb::module_& m) {
+  m.def(
+      "serve_parameters",
+      [](const ProgramRef& main, const ProgramRef& startup,
+         const cluster::Role& role, const std::string& mode, uint64_t seed,
+         std::vector<ServedTable> served,
+         std::map<std::string, LearningRate> schedules,
+         std::map<std::string, SparseExtras> extras, bool drop_nonfinite) {
+        const plan::ParameterServerStrategy strategy{
+            .mode = ModeOf(mode),
+            .seed = seed,
+            .served = std::move(served),
+            .schedules = std::move(schedules),
+            .extras = std::move(extras),
+            .drop_nonfinite = drop_nonfinite};
+        return ValueOrThrow(plan::ServeParameters(*main->graph, *startup->graph,
+                                                  strategy, role));
+      },
+      nb::arg("main"), nb::arg("startup"), nb::arg("role"), nb::arg("mode"),
+      nb::arg("seed"), nb::arg("served"), nb::arg("schedules"),
+      nb::arg("extras"), nb::arg("drop_nonfinite"),
+      "Rewrites programs for a job with servers, in place.");
+  m.def(
+      "serve_lookups",
+      [](const ProgramRef& program, const std::vector<ServedTable>& tables,
+         bool is_test) {
+        return ValueOrThrow(
+            plan::ServeLookups(*program->graph, tables, is_test));
+      },
+      nb::arg("program"), nb::arg("tables"), nb::arg("is_test"),
+      "Has look-ups of served parameters ask servers; returns how many.");
+  m.def(
+      "restore_lookups",
+      [](const ProgramRef& program, const std::vector<ServedTable>& tables) {
+        ThrowIfError(plan::RestoreLookups(*program->graph, tables));
+      },
+      nb::arg("program"), nb::arg("tables"));
+}
+
+// ---- the worker
+
+nb::dict StatsOf(const sync::SynchronizerStats& stats) {
+  nb::dict out;
+  out["steps"] = stats.steps;
+  out["staleness"] = stats.staleness;
+  out["max_staleness"] = stats.max_staleness;
+  out["queued"] = stats.queued;
+  out["max_queued"] = stats.max_queued;
+  out["waits"] = stats.waits;
+  out["waited_seconds"] = stats.waited_seconds;
+  out["pushes"] = stats.pushes;
+  out["pushed"] = stats.pushed;
+  out["pulls"] = stats.pulls;
+  out["exchanges"] = stats.exchanges;
+  return out;
+}
+
+nb::dict StatsOf(const table::SparseTableStats& stats) {
+  nb::dict out;
+  out["rows"] = stats.num_rows;
+  out["byte_size"] = stats.byte_size;
+  out["nonfinite"] = stats.num_nonfinite;
+  out["step"] = stats.step;
+  return out;
+}
+
+// Runs `call` with the connection, which it makes if it has to, without the
+// GIL; returns what that returns, or throws.
+template <class Call>
+auto WithWorker(ServedWorker& self, Call call) {
+  auto run = [&]() -> decltype(call(std::declval<ParameterWorker&>())) {
+    Result<ParameterWorker*> worker = self.Connect();
+    if (!worker.ok()) return worker.status();
+    return call(**worker);
+  };
+  return WithoutGil(run);
+}
+
+std::shared_ptr<ServedWorker> MakeWorker(const cluster::Role& role,
+                                         const std::string& mode,
+                                         std::optional<uint64_t> geo_steps,
+                                         std::optional<uint32_t> max_merge,
+                                         std::optional<uint32_t> queue_size) {
+  WorkerOptions options;
+  options.mode = ModeOf(mode);
+  if (geo_steps) options.geo_steps = *geo_steps;
+  if (max_merge) options.max_merge = *max_merge;
+  if (queue_size) options.queue_size = *queue_size;
+  options.interrupt = MakeSignalCheck();
+  auto worker = std::make_shared<ServedWorker>(role, std::move(options));
+  UseServedWorker(worker);
+  return worker;
+}
+
+void BindWorker(nb::module_& m) {
+  nb::class_<ServedWorker>(m, "ServedWorker",
+                           "This process as a worker of a job with servers.")
+      .def_static("make", MakeWorker, nb::arg("role"), nb::arg("mode"),
+                  nb::arg("geo_steps") = nb::none(),
+                  nb::arg("max_merge") = nb::none(),
+                  nb::arg("queue_size") = nb::none())
+      .def("serve",
+           [](ServedWorker& self, const std::vector<ServedTable>& tables) {
+             ThrowIfError(WithoutGil([&] { return self.Serve(tables); }));
+           })
+      .def("connect",
+           [](ServedWorker& self) {
+             ThrowIfError(
+                 WithWorker(self, [](ParameterWorker&) { return OkStatus(); }));
+           })
+      .def_prop_ro("connected", &ServedWorker::connected, kWithoutGil)
+      .def_prop_ro("stopped", &ServedWorker::stopped, kWithoutGil)
+      .def_prop_ro("tables", &ServedWorker::tables, kWithoutGil)
+      .def("stop",
+           [](ServedWorker& self) {
+             ThrowIfError(WithoutGil([&] { return self.Stop(); }));
+           })
+      .def(
+          "barrier",
+          [](ServedWorker& self, const std::string& name) {
+            ThrowIfError(WithWorker(
+                self, [&](ParameterWorker& w) { return w.Barrier(name); }));
+          },
+          nb::arg("name"))
+      .def(
+          "all_gather",
+          [](ServedWorker& self, const nb::bytes& bytes) {
+            const std::string given(bytes.c_str(), bytes.size());
+            nb::list all;
+            for (const std::string& part :
+                 ValueOrThrow(WithWorker(self, [&](ParameterWorker& w) {
+                   return w.client().AllGather("workers", given, w.deadline());
+                 }))) {
+              all.append(nb::bytes(part.data(), part.size()));
+            }
+            return all;
+          },
+          nb::arg("bytes"), "What every worker gave, by worker.")
+      .def("flush",
+           [](ServedWorker& self) {
+             ThrowIfError(WithWorker(
+                 self, [](ParameterWorker& w) { return w.Flush(); }));
+           })
+      .def(
+          "save",
+          [](ServedWorker& self, const std::string& folder, bool delta,
+             bool text) {
+            const ParameterWorker::SaveOptions options{
+                .kind =
+                    delta ? table::SaveKind::kDelta : table::SaveKind::kBase,
+                .text = text};
+            ThrowIfError(WithWorker(self, [&](ParameterWorker& w) {
+              return w.Save(folder, options);
+            }));
+          },
+          nb::arg("folder"), nb::arg("delta"), nb::arg("text"))
+      .def(
+          "load",
+          [](ServedWorker& self, const std::string& folder) {
+            ThrowIfError(WithWorker(
+                self, [&](ParameterWorker& w) { return w.Load(folder); }));
+          },
+          nb::arg("folder"))
+      .def(
+          "shrink",
+          [](ServedWorker& self, std::optional<std::string> parameter,
+             uint32_t days) {
+            return ValueOrThrow(
+                WithWorker(self, [&](ParameterWorker& w) -> Result<uint64_t> {
+                  return parameter ? w.Shrink(*parameter, days)
+                                   : w.Shrink(days);
+                }));
+          },
+          nb::arg("parameter").none(), nb::arg("days"))
+      .def(
+          "pull_dense",
+          [](ServedWorker& self, const std::string& parameter) {
+            return Tensor{
+                ValueOrThrow(WithWorker(self,
+                                        [&](ParameterWorker& w) {
+                                          return w.PullDense(parameter);
+                                        })),
+                parameter};
+          },
+          nb::arg("parameter"))
+      .def(
+          "pull_rows",
+          [](ServedWorker& self, const std::string& parameter, int64_t begin,
+             int64_t end) {
+            std::vector<int64_t> ids;
+            for (int64_t id = begin; id < end; ++id) ids.push_back(id);
+            return Tensor{ValueOrThrow(WithWorker(self,
+                                                  [&](ParameterWorker& w) {
+                                                    return w.PullRows(parameter,
+                                                                      ids);
+                                                  })),
+                          parameter};
+          },
+          nb::arg("parameter"), nb::arg("begin"), nb::arg("end"),
+          "The rows of ids from `begin` to before `end`.")
+      .def(
+          "assign_dense",
+          [](ServedWorker& self, const std::string& parameter,
+             const Tensor& values) {
+            ThrowIfError(WithWorker(self, [&](ParameterWorker& w) {
+              return w.AssignDense(parameter, values.value);
+            }));
+          },
+          nb::arg("parameter"), nb::arg("values"))
+      .def("stats",
+           [](ServedWorker& self) {
+             return StatsOf(ValueOrThrow(WithWorker(
+                 self,
+                 [](ParameterWorker& w) -> Result<sync::SynchronizerStats> {
+                   return w.stats();
+                 })));
+           })
+      .def(
+          "table_stats",
+          [](ServedWorker& self, const std::string& parameter) {
+            return StatsOf(
+                ValueOrThrow(WithWorker(self, [&](ParameterWorker& w) {
+                  return w.TableStats(parameter);
+                })));
+          },
+          nb::arg("parameter"));
+}
+
+void RunServer(const cluster::Role& role, const std::string& load_folder,
+               std::vector<std::string> load_only) {
+  const ServerOptions options{.load_folder = load_folder,
+                              .load_only = std::move(load_only),
+                              .interrupt = MakeSignalCheck()};
+  ThrowIfError(WithoutGil([&]() -> Status {
+    ASSIGN_OR_RETURN(std::unique_ptr<ParameterServer> server,
+                     ParameterServer::Start(role, options));
+    return server->Run();
+  }));
+}
+
+}  // namespace
+
+void BindParameterServer(nb::module_& m) {
+  BindLearningRate(m);
+  BindExtras(m);
+  BindTables(m);
+  BindServedPrograms(m);
+  BindWorker(m);
+  m.def("current_served_worker", CurrentServedWorker,
+        "The worker that was made last, or None.");
+  m.def("run_server", RunServer, nb::arg("role"), nb::arg("load_folder"),
+        nb::arg("load_only"),
+        "Serves until every worker of the job has stopped.");
+}
+
+}  // namespace fleet::python
