@@ -221,7 +221,10 @@ Result<std::unique_ptr<channel::Channel>> Apply(const Endpoint& place,
                                       .Text(host)
                                       .U32(1)
                                       .U32(port)
+                                      .U32(0)
+                                      .U32(0)
                                       .U32(7)
+                                      .U8(0)
                                       .Take();
   RETURN_IF_ERROR(connection.channel->Send(
       std::as_bytes(std::span(application)), Options().deadline));
