@@ -4,8 +4,8 @@
     python benchmarks/run.py [--peer-python PATH]
 
 Ours and the peer are measured in one run, in turns, with one thread each.
---peer-python names a Python that has the real paddlepaddle; its times of the same
-steps are then shown below the table.
+--peer-python names a Python that has the real paddlepaddle; the static MLP then has a
+line against a program there, and its times of the eager steps are shown below the table.
 """
 
 import argparse
@@ -43,7 +43,9 @@ def main():
     modules += (tcp_collectives, python_collectives, data_parallel, launch_time)
     modules += (static_collective,)
     for module in modules:
-        for row in module.run():
+        # Of those with the real Paddle as a peer.
+        peer = [args.peer_python] if module is static_steps else []
+        for row in module.run(*peer):
             print(row, flush=True)
             missed += not row.ok
     if args.peer_python:
