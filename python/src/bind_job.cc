@@ -50,6 +50,9 @@ void BindJobs(nb::module_& m) {
                return c.Barrier(deadline);
              });
            })
+      .def_prop_ro(
+          "group", [](Job& self) { return &self.group(0); },
+          nb::rv_policy::reference, "All ranks.")
       .def("finish", &Job::Finish, nb::call_guard<nb::gil_scoped_release>());
 
   m.def(

@@ -887,7 +887,7 @@ def test_from_generator_says_what_it_needs():
         DataLoader.from_generator(capacity=2, iterable=False)
     with pytest.raises(ValueError, match="capacity"):
         DataLoader.from_generator(capacity=0)
-    with pytest.raises(NotImplementedError, match="parameter server"):
+    with pytest.raises(TypeError, match="takes an InMemoryDataset"):
         DataLoader.from_dataset(None, None)
 
 

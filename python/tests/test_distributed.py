@@ -271,16 +271,6 @@ def test_a_shared_tensor_is_copied_before_it_changes():
 def test_what_is_not_built_says_so():
     with pytest.raises(NotImplementedError, match="'linear' over 2 ranks"):
         dist.split(tensor(), (2, 2), "linear", num_partitions=2)
-    for name in (
-        "InMemoryDataset",
-        "QueueDataset",
-        "BoxPSDataset",
-        "ProbabilityEntry",
-        "CountFilterEntry",
-        "ShowClickEntry",
-    ):
-        with pytest.raises(NotImplementedError, match="the parameter server"):
-            getattr(dist, name)
     with pytest.raises(NotImplementedError, match="automatic parallel"):
         dist.shard_tensor
     with pytest.raises(AttributeError, match="nonsense"):

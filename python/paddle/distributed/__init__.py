@@ -82,9 +82,12 @@ __all__ = [
     "wait",
 ]
 
+_DATASETS = ("BoxPSDataset", "FileInstantDataset", "InMemoryDataset", "QueueDataset")
+
 __getattr__ = on_first_use(
     __name__,
     {
+        **{name: (".fleet.dataset", name) for name in _DATASETS},
         "fleet": (".fleet",),
         "launch": (".launch",),
         "spawn": (".multiprocess", "spawn"),
@@ -92,8 +95,6 @@ __getattr__ = on_first_use(
     },
     explain(
         __name__,
-        the_parameter_server="InMemoryDataset QueueDataset FileInstantDataset "
-        "BoxPSDataset",
         automatic_parallel_training="ProcessMesh shard_tensor shard_op shard_layer "
         "reshard dtensor_from_fn Strategy Engine to_static",
     ),

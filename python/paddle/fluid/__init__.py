@@ -156,10 +156,12 @@ def release_memory(input_program, skip_opt_set=None):
 __getattr__ = _on_first_use(
     __name__,
     {
+        "DatasetFactory": (".dataset", "DatasetFactory"),
         "DistributeTranspiler": (".transpiler", "DistributeTranspiler"),
         "DistributeTranspilerConfig": (".transpiler", "DistributeTranspilerConfig"),
         "communicator": (".communicator",),
         "contrib": (".contrib",),
+        "dataset": (".dataset",),
         "incubate": (".incubate",),
         "load": (".io", "load"),
         "save": (".io", "save"),
@@ -167,7 +169,7 @@ __getattr__ = _on_first_use(
     },
     _explain(
         __name__,
-        the_parameter_server="DatasetFactory DataFeedDesc distributed",
+        the_parameter_server="DataFeedDesc distributed",
         measuring="profiler average evaluator install_check",
     ),
 )

@@ -179,11 +179,12 @@ class DataLoader:
 
     @staticmethod
     def from_dataset(dataset, places, drop_last=True):
-        """A loader over an InMemoryDataset or QueueDataset."""
-        raise NotImplementedError(
-            "DataLoader.from_dataset: reads the file datasets of the parameter "
-            "server, which is not there yet; use DataLoader(dataset)"
-        )
+        """A loader over an InMemoryDataset or QueueDataset: each iteration is a pass,
+        and yields batches that Executor.run takes as its feed.
+
+        drop_last: what does not fill the last batch is left out.
+        """
+        return _DatasetLoader(dataset, drop_last)
 
     def _options(self):
         return WorkerOptions(
@@ -368,3 +369,19 @@ def _require_count(name, value, least):
             f"DataLoader: {name} must be an integer of at least {least}, but is "
             f"{value!r}"
         )
+
+
+class _DatasetLoader:
+    def __init__(self, dataset, drop_last):
+        if not hasattr(dataset, "_feeds"):
+            raise TypeError(
+                "DataLoader.from_dataset takes an InMemoryDataset or QueueDataset, but "
+                f"got a {type(dataset).__name__}"
+            )
+        self._dataset = dataset
+        self._drop_last = drop_last
+
+    def __iter__(self):
+        return ([feed] for feed in self._dataset._feeds(self._drop_last))
+
+    __call__ = __iter__

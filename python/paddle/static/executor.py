@@ -247,6 +247,7 @@ class Executor:
             place = places[0] if places else CPUPlace()
         self.place = place
         self._engine = _core.Executor(device_of(place))
+        self._trainer = None  # of train_from_dataset
         self._closed = False
 
     def run(
@@ -322,16 +323,102 @@ class Executor:
             f"{type(program).__name__}"
         )
 
-    def train_from_dataset(self, *args, **kwargs):
-        raise NotImplementedError(
-            "Executor.train_from_dataset belongs to the parameter server, which this "
-            "version of paddle does not have yet"
+    def train_from_dataset(
+        self,
+        program=None,
+        dataset=None,
+        scope=None,
+        thread=0,
+        debug=False,
+        fetch_list=None,
+        fetch_info=None,
+        print_period=100,
+        fetch_handler=None,
+    ):
+        """Runs `program` once for every batch of `dataset`.
+
+        thread: how many threads run it, each with the next batch; they share the
+            parameters and do not wait for each other. 0: as the dataset's thread_num
+            says, else the environment's CPU_NUM, else 1. With 1 it is a loop over run().
+        debug: a line for each thread at the end: batches, time to wait and to run.
+        fetch_list: Variables or names whose values are shown with every
+            `print_period`-th batch on stderr, with the number of samples per second;
+            under the names in `fetch_info`, if given.
+        fetch_handler: a FetchHandler, whose handler is called about every period_secs
+            with values of its variables.
+        """
+        self._run_from_dataset(
+            "train_from_dataset",
+            program,
+            dataset,
+            scope,
+            thread,
+            debug,
+            (fetch_list, fetch_info, print_period, fetch_handler),
         )
 
-    def infer_from_dataset(self, *args, **kwargs):
-        raise NotImplementedError(
-            "Executor.infer_from_dataset belongs to the parameter server, which this "
-            "version of paddle does not have yet"
+    def infer_from_dataset(
+        self,
+        program=None,
+        dataset=None,
+        scope=None,
+        thread=0,
+        debug=False,
+        fetch_list=None,
+        fetch_info=None,
+        print_period=100,
+        fetch_handler=None,
+    ):
+        """As train_from_dataset, without backward and updates if the program has any:
+        parameters stay as they are."""
+        self._run_from_dataset(
+            "infer_from_dataset",
+            program,
+            dataset,
+            scope,
+            thread,
+            debug,
+            (fetch_list, fetch_info, print_period, fetch_handler),
+        )
+
+    def _run_from_dataset(self, name, program, dataset, scope, thread, debug, shown):
+        from . import dataset_training as training
+
+        if dataset is None:
+            raise RuntimeError(f"{name}: dataset is need and should be initialized")
+        if self._closed:
+            raise RuntimeError("the executor is closed: make a new one")
+        program = (
+            default_main_program() if program is None else self._program_of(program)
+        )
+        if name == "infer_from_dataset":
+            if _stand_in is not None:
+                program = _stand_in.origin_of(program)
+            program = training.for_inference(program)
+        if _stand_in is not None:
+            program = _stand_in.program_to_run(program)
+        if scope is None:
+            scope = _scope
+        fetch_list, fetch_info, print_period, fetch_handler = shown
+        names, titles = training.names_and_titles(_as_list(fetch_list), fetch_info)
+        watched, period, look = training.watched(fetch_handler)
+        for scheduler, rate in program._schedulers:
+            scope._set_number(rate, scheduler())
+        if self._trainer is None:
+            self._trainer = _core.Trainer(device_of(self.place))
+        self._trainer.run(
+            program,
+            scope,
+            dataset._begin_pass(),
+            name,
+            training.thread_count(thread, dataset, program),
+            names,
+            titles,
+            print_period,
+            debug,
+            watched,
+            period,
+            look,
         )
 
     def close(self):

@@ -45,12 +45,23 @@ for _name in """
 _later = explain(
     __name__,
     static_graphs="meta_optimizers",
-    the_parameter_server="MultiSlotDataGenerator MultiSlotStringDataGenerator dataset "
-    "data_generator init_coordinator make_fl_strategy get_fl_client",
+    the_parameter_server="init_coordinator make_fl_strategy get_fl_client",
     hybrid_parallel_training="meta_parallel CommunicateTopology HybridCommunicateGroup",
 )
 
 # With numpy, which takes long to load.
 __getattr__ = on_first_use(
-    __name__, {"metrics": (".metrics",), "utils": (".utils",)}, _later
+    __name__,
+    {
+        "MultiSlotDataGenerator": (".data_generator", "MultiSlotDataGenerator"),
+        "MultiSlotStringDataGenerator": (
+            ".data_generator",
+            "MultiSlotStringDataGenerator",
+        ),
+        "data_generator": (".data_generator",),
+        "dataset": (".dataset",),
+        "metrics": (".metrics",),
+        "utils": (".utils",),
+    },
+    _later,
 )

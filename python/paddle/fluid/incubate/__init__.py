@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-from . import fleet
+from . import data_generator, fleet
 
-__all__ = ["fleet"]
+__all__ = ["data_generator", "fleet"]
