@@ -3,12 +3,9 @@
 // One worker and one server, two processes on this host: keys a second, with
 // rows of 16 and SGD, beside the table alone in this process.
 
-#include <algorithm>
-#include <cmath>
 #include <csignal>
 #include <cstdint>
 #include <memory>
-#include <random>
 #include <string>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +16,7 @@
 #include "fleet/base/check.h"
 #include "fleet/ps/client.h"
 #include "fleet/ps/server.h"
+#include "fleet/table/benchmark_keys.h"
 
 namespace fleet::ps {
 namespace {
@@ -57,35 +55,6 @@ void RunServer(int out) {
   (void)server.WaitUntilStopped(Deadline::Infinite());
 }
 
-std::vector<std::vector<Key>> UniformRequests() {
-  std::mt19937_64 random(1);
-  std::vector<std::vector<Key>> requests(20, std::vector<Key>(kRequest));
-  for (auto& request : requests) {
-    for (Key& key : request) key = random() % kUniformRows;
-  }
-  return requests;
-}
-
-std::vector<std::vector<Key>> ZipfRequests() {
-  std::vector<double> sums(kZipfRows);
-  double sum = 0;
-  for (uint64_t i = 0; i < kZipfRows; ++i) {
-    sum += std::pow(static_cast<double>(i + 1), -1.05);
-    sums[i] = sum;
-  }
-  std::mt19937_64 random(1);
-  std::uniform_real_distribution<double> unit(0.0, sum);
-  std::vector<std::vector<Key>> requests(20, std::vector<Key>(kRequest));
-  for (auto& request : requests) {
-    for (Key& key : request) {
-      key = static_cast<Key>(
-          std::lower_bound(sums.begin(), sums.end(), unit(random)) -
-          sums.begin());
-    }
-  }
-  return requests;
-}
-
 uint16_t server_port = 0;
 
 PsClient& Client(bool shared_memory) {
@@ -113,21 +82,22 @@ void Fill(TableId table, uint64_t num_rows) {
   }
 }
 
-const std::vector<std::vector<Key>>& Requests(TableId table) {
+const table::Requests& RequestsTo(TableId table) {
   static const auto* zipf = [] {
     Fill(kZipf, kZipfRows);
-    return new std::vector<std::vector<Key>>(ZipfRequests());
+    return new table::Requests(table::ZipfRequests(20, kRequest, kZipfRows));
   }();
   if (table == kZipf) return *zipf;
   static const auto* uniform = [] {
     Fill(kUniform, kUniformRows);
-    return new std::vector<std::vector<Key>>(UniformRequests());
+    return new table::Requests(
+        table::UniformRequests(20, kRequest, kUniformRows));
   }();
   return *uniform;
 }
 
 void Pull(benchmark::State& state, TableId table, bool shared_memory) {
-  const auto& requests = Requests(table);
+  const auto& requests = RequestsTo(table);
   PsClient& client = Client(shared_memory);
   std::vector<float> rows(kRequest * kDim);
   size_t i = 0;
@@ -140,7 +110,7 @@ void Pull(benchmark::State& state, TableId table, bool shared_memory) {
 }
 
 void Push(benchmark::State& state, TableId table, bool shared_memory) {
-  const auto& requests = Requests(table);
+  const auto& requests = RequestsTo(table);
   PsClient& client = Client(shared_memory);
   const std::vector<float> gradients(kRequest * kDim, 1e-6f);
   size_t i = 0;

@@ -39,6 +39,19 @@ Result<PageMemory> PageMemory::Make(size_t byte_size, bool huge) {
   return PageMemory(data, byte_size);
 }
 
+void PageMemory::Populate(std::span<std::byte> part) {
+#if defined(MADV_POPULATE_WRITE)
+  constexpr uintptr_t kPage = 4096;
+  const uintptr_t begin =
+      reinterpret_cast<uintptr_t>(part.data()) & ~(kPage - 1);
+  const uintptr_t end = reinterpret_cast<uintptr_t>(part.data()) + part.size();
+  (void)madvise(reinterpret_cast<void*>(begin), end - begin,
+                MADV_POPULATE_WRITE);
+#else
+  (void)part;
+#endif
+}
+
 PageMemory::~PageMemory() {
   if (data_ != nullptr) munmap(data_, byte_size_);
 }

@@ -7,6 +7,7 @@
 #define FLEET_TABLE_PAGE_MEMORY_H_
 
 #include <cstddef>
+#include <span>
 #include <utility>
 
 #include "fleet/base/status.h"
@@ -31,6 +32,11 @@ class PageMemory final {
     return *this;
   }
   ~PageMemory();
+
+  // Makes the pages of `part`, of any PageMemory, resident: what the first
+  // write to each would do, at once and on whatever thread calls it. Content
+  // stays. A kernel that cannot does nothing.
+  static void Populate(std::span<std::byte> part);
 
   std::byte* data() const { return data_; }
   size_t byte_size() const { return byte_size_; }

@@ -50,6 +50,21 @@ uint32_t RowArena::Add() {
   return row;
 }
 
+std::vector<std::span<std::byte>> RowArena::Unused(size_t count) const {
+  std::vector<std::span<std::byte>> parts;
+  const uint64_t end = std::min<uint64_t>(uint64_t{end_} + count,
+                                          chunks_.size() << chunk_shift_);
+  for (uint64_t row = end_; row < end;) {
+    const uint64_t chunk_end = ((row >> chunk_shift_) + 1) << chunk_shift_;
+    const uint64_t n = std::min(end, chunk_end) - row;
+    parts.emplace_back(
+        reinterpret_cast<std::byte*>(at(static_cast<uint32_t>(row))),
+        n * stride_ * sizeof(float));
+    row += n;
+  }
+  return parts;
+}
+
 void RowArena::Clear() {
   memory_.clear();
   chunks_.clear();

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "fleet/base/status.h"
@@ -42,6 +43,9 @@ class RowArena final {
       __builtin_prefetch(begin + i, 1);
     }
   }
+
+  // The reserved memory of the next `count` rows that were never added.
+  std::vector<std::span<std::byte>> Unused(size_t count) const;
 
   // Takes all out and gives the memory back.
   void Clear();

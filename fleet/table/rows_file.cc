@@ -186,7 +186,9 @@ class RowsWriter::File final {
     }
     block_.resize(sizeof(BlockHead) +
                   count_ * (sizeof(Key) + row_floats * sizeof(float)));
-    BlockHead head{static_cast<uint32_t>(count_), 0};
+    const BlockHead head{
+        static_cast<uint32_t>(count_),
+        base::Crc32c(std::span(block_).subspan(sizeof(BlockHead)))};
     std::memcpy(block_.data(), &head, sizeof(head));
     count_ = 0;
     Block block = std::exchange(block_, {});
@@ -214,15 +216,13 @@ class RowsWriter::File final {
     }
   }
 
-  Status Write(Block& block) {
+  Status Write(const Block& block) {
     BlockHead head;
     std::memcpy(&head, block.data(), sizeof(head));
-    const auto content = std::span(block).subspan(sizeof(head));
-    head.checksum = base::Crc32c(content);
-    std::memcpy(block.data(), &head, sizeof(head));
     checksum_ = base::Crc32c(BytesOf(head), checksum_);
     // The sum over the content is known already.
-    checksum_ = base::JoinCrc32c(checksum_, head.checksum, content.size());
+    checksum_ =
+        base::JoinCrc32c(checksum_, head.checksum, block.size() - sizeof(head));
     return file_.Append(std::span<const std::byte>(block));
   }
 
@@ -450,8 +450,7 @@ class ReadAhead final {
     if (!block.keys.empty()) {
       (void)used_.Push(std::move(block), Deadline::Infinite());
     }
-    Result<std::optional<Result<Block>>> next =
-        full_.Pop(Deadline::Infinite());
+    Result<std::optional<Result<Block>>> next = full_.Pop(Deadline::Infinite());
     RETURN_IF_ERROR(next.status());
     RETURN_IF_ERROR((*next)->status());
     block = std::move(***next);

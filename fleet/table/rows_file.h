@@ -37,8 +37,7 @@ struct RowView {
 };
 
 // One file, written once. A failure leaves nothing behind. Where there is more
-// than a block of rows, a thread computes checksums and writes while the caller
-// brings the next.
+// than a block of rows, a thread writes while the caller brings the next.
 class RowsWriter final {
  public:
   static Result<RowsWriter> Create(const base::Path& path,

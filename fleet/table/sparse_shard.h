@@ -100,6 +100,8 @@ class SparseShard final {
   // Room for so many more rows in memory, so that putting them there moves
   // nothing.
   Status ReserveRows(size_t count);
+  // The memory of the next `count` rows, as far as it was reserved.
+  std::vector<std::span<std::byte>> RowMemory(size_t count) const;
   // Puts whole rows (all of their floats) there, and marks them or not.
   Status PutRows(const KeyBatch& batch, const float* rows, bool changed);
   Status EraseKeys(const KeyBatch& batch);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "fleet/table/page_memory.h"
 #include "fleet/table/row_copy.h"
 #include "fleet/table/sparse_shard.h"
 
@@ -19,26 +20,87 @@ struct KeyAndRow {
   uint32_t row;
 };
 
-// By digits of 11 bits from the lowest on, leaving out bits that all keys
-// share: a few passes over memory instead of twenty.
-void SortByKey(std::vector<KeyAndRow>& rows) {
-  constexpr int kBits = 11;
-  constexpr size_t kDigits = size_t{1} << kBits;
-  uint64_t different = 0;
-  for (const KeyAndRow& each : rows) different |= each.key ^ rows[0].key;
-  std::vector<KeyAndRow> other(rows.size());
-  while (different != 0) {
-    const int shift = std::countr_zero(different);
-    auto digit = [shift](Key key) { return key >> shift & (kDigits - 1); };
-    std::array<size_t, kDigits> begin{};
-    for (const KeyAndRow& each : rows) ++begin[digit(each.key)];
-    size_t sum = 0;
-    for (size_t& at : begin) sum += std::exchange(at, sum);
-    for (const KeyAndRow& each : rows) other[begin[digit(each.key)]++] = each;
-    rows.swap(other);
-    different &= ~((kDigits - 1) << shift);
+// Sorts in two steps: into buckets by the upper bits in which keys differ, then
+// each bucket when its turn comes. So the first rows can be written while the
+// others are still to be sorted, and a bucket is sorted in the cache.
+class SortedKeys final {
+ public:
+  // Room for `count` pairs. Unavailable when there is no memory.
+  static Result<SortedKeys> Make(size_t count) {
+    SortedKeys sorted;
+    const size_t byte_size = std::max<size_t>(1, count) * sizeof(KeyAndRow);
+    ASSIGN_OR_RETURN(sorted.given_, PageMemory::Make(byte_size, true));
+    ASSIGN_OR_RETURN(sorted.bucketed_, PageMemory::Make(byte_size, true));
+    return sorted;
   }
-}
+
+  void Add(Key key, uint32_t row) { given()[size_++] = {key, row}; }
+
+  void Bucket() {
+    const std::span<const KeyAndRow> all(given(), size_);
+    uint64_t different = 0;
+    for (const KeyAndRow& each : all) different |= each.key ^ all[0].key;
+    shift_ = std::max(0, static_cast<int>(std::bit_width(different)) - kBits);
+    for (const KeyAndRow& each : all) ++ends_[BucketOf(each.key)];
+    size_t sum = 0;
+    for (size_t& end : ends_) sum += std::exchange(end, sum);
+    KeyAndRow* const to = bucketed();
+    for (const KeyAndRow& each : all) to[ends_[BucketOf(each.key)]++] = each;
+  }
+
+  static constexpr size_t num_buckets() { return kBuckets; }
+  // Sorts it.
+  std::span<const KeyAndRow> bucket(size_t i) {
+    const size_t begin = i == 0 ? 0 : ends_[i - 1];
+    const std::span<KeyAndRow> pairs(bucketed() + begin, ends_[i] - begin);
+    if (shift_ > 0) SortInCache(pairs);
+    return pairs;
+  }
+
+ private:
+  static constexpr int kBits = 11;
+  static constexpr size_t kBuckets = size_t{1} << kBits;
+
+  SortedKeys() = default;
+  KeyAndRow* given() { return reinterpret_cast<KeyAndRow*>(given_.data()); }
+  KeyAndRow* bucketed() {
+    return reinterpret_cast<KeyAndRow*>(bucketed_.data());
+  }
+  size_t BucketOf(Key key) const { return key >> shift_ & (kBuckets - 1); }
+
+  // By counting digits where they are few, which dense keys make likely.
+  void SortInCache(std::span<KeyAndRow> pairs) {
+    constexpr int kDigit = 8;
+    const auto by_key = [](const KeyAndRow& a, const KeyAndRow& b) {
+      return a.key < b.key;
+    };
+    if (shift_ > 2 * kDigit || pairs.size() < 64) {
+      std::sort(pairs.begin(), pairs.end(), by_key);
+      return;
+    }
+    spare_.resize(pairs.size());
+    for (int shift = 0; shift < shift_; shift += kDigit) {
+      std::array<size_t, size_t{1} << kDigit> begin{};
+      auto digit = [&](Key key) { return key >> shift & (begin.size() - 1); };
+      // The last digit may reach into the bucket's number, which is the same
+      // for all.
+      for (const KeyAndRow& each : pairs) ++begin[digit(each.key)];
+      size_t sum = 0;
+      for (size_t& at : begin) sum += std::exchange(at, sum);
+      for (const KeyAndRow& each : pairs) {
+        spare_[begin[digit(each.key)]++] = each;
+      }
+      std::copy(spare_.begin(), spare_.end(), pairs.begin());
+    }
+  }
+
+  PageMemory given_;
+  PageMemory bucketed_;
+  size_t size_ = 0;
+  int shift_ = 0;
+  std::array<size_t, kBuckets> ends_{};
+  std::vector<KeyAndRow> spare_;
+};
 
 }  // namespace
 
@@ -227,22 +289,22 @@ Status SparseShard::VisitSorted(
   constexpr size_t kAtOnce = 4096;
   std::vector<RowView> views;
   if (cold_ == nullptr) {
-    std::vector<KeyAndRow> sorted;
-    sorted.reserve(arena_.size());
+    ASSIGN_OR_RETURN(SortedKeys sorted,
+                     SortedKeys::Make(index_.size() - num_candidates_));
     index_.ForEach([&](Key key, uint32_t value) {
-      if (value < kCandidate) sorted.push_back({key, value});
+      if (value < kCandidate) sorted.Add(key, value);
     });
-    SortByKey(sorted);
-    for (size_t begin = 0; begin < sorted.size(); begin += kAtOnce) {
-      const size_t n = std::min(kAtOnce, sorted.size() - begin);
-      views.resize(n);
-      for (size_t i = 0; i < n; ++i) {
-        const auto [key, row] = sorted[begin + i];
-        views[i] = {key, arena_.at(row), changed(row)};
+    sorted.Bucket();
+    views.reserve(kAtOnce);
+    for (size_t i = 0; i < SortedKeys::num_buckets(); ++i) {
+      for (const auto& [key, row] : sorted.bucket(i)) {
+        views.push_back({key, arena_.at(row), changed(row)});
+        if (views.size() < kAtOnce) continue;
+        RETURN_IF_ERROR(visit(views));
+        views.clear();
       }
-      RETURN_IF_ERROR(visit(views));
     }
-    return OkStatus();
+    return visit(views);
   }
   std::vector<uint32_t> unwritten;
   index_.ForEach([&](Key, uint32_t value) {
@@ -272,6 +334,11 @@ Status SparseShard::ReserveRows(size_t count) {
   if (cold_ != nullptr) return OkStatus();
   RETURN_IF_ERROR(index_.Reserve(count));
   return arena_.Reserve(count);
+}
+
+std::vector<std::span<std::byte>> SparseShard::RowMemory(size_t count) const {
+  return cold_ != nullptr ? std::vector<std::span<std::byte>>()
+                          : arena_.Unused(count);
 }
 
 Status SparseShard::PutRows(const KeyBatch& batch, const float* rows,

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
+#include <thread>
 #include <utility>
 
 #include "fleet/table/locked_shards.h"
+#include "fleet/table/page_memory.h"
 #include "fleet/table/rows_file.h"
 #include "fleet/table/sparse_table.h"
 
@@ -158,14 +160,22 @@ Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
     }
     return OkStatus();
   };
-  // So many more than there are is no matter: memory that is not written to
-  // costs nothing.
+  // The kernel zeroes pages before they are written to, which takes as long as
+  // all the rest: another thread lets it.
+  std::thread populating;
   auto reserve = [&](const RowsHeader& header) -> Status {
     const uint64_t of_shard =
         header.num_rows / (uint64_t{num_servers} * shards_.size());
+    std::vector<std::span<std::byte>> memory;
     for (size_t i = 0; i < shards_.size(); ++i) {
       RETURN_IF_ERROR(all[i].ReserveRows(of_shard + of_shard / 16));
+      const auto more = all[i].RowMemory(of_shard);
+      memory.insert(memory.end(), more.begin(), more.end());
     }
+    if (populating.joinable()) populating.join();
+    populating = std::thread([memory = std::move(memory)] {
+      for (const auto& part : memory) PageMemory::Populate(part);
+    });
     return OkStatus();
   };
   auto read = [&]() -> Status {
@@ -183,6 +193,7 @@ Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
     return OkStatus();
   };
   const Status outcome = read();
+  if (populating.joinable()) populating.join();
   if (!outcome.ok()) {
     for (size_t i = 0; i < shards_.size(); ++i) (void)all[i].Clear();
     return outcome.WithContext("load table " + name());

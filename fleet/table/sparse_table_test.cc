@@ -2,7 +2,9 @@
 
 #include "fleet/table/sparse_table.h"
 
+#include <array>
 #include <atomic>
+#include <random>
 #include <thread>
 
 #include "fleet/table/table_conformance.h"
@@ -124,6 +126,40 @@ TEST(SparseTable, EmptiesItself) {
   EXPECT_EQ((*made)->stats().num_rows, 0u);
   ASSERT_OK((*made)->Pull(std::vector<Key>{1}, row));
   EXPECT_THAT(row, ElementsAre(0, 0, 0, 0));
+}
+
+// Reading refuses keys that do not ascend.
+TEST(SparseTable, SavesKeysOfAnyKindInTheirOrder) {
+  std::mt19937_64 random(5);
+  for (const int kind : {0, 1, 2, 3}) {
+    std::vector<Key> keys(30'000);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const std::array<Key, 4> kinds = {
+          i,                             // dense
+          random(),                      // all 64 bits
+          i << 40 | 7,                   // few bits, far up
+          i % 3 == 0 ? ~Key{0} - i : i,  // two crowds
+      };
+      keys[i] = kinds[kind];
+    }
+    SparseTableOptions options;
+    options.name = "emb";
+    options.dim = 2;
+    options.initializer = UniformInit{-1.0f, 1.0f};
+    ASSERT_OK_AND_ASSIGN(auto table, SparseTable::Make(options));
+    std::vector<float> rows(keys.size() * 2);
+    ASSERT_OK(table->Pull(keys, rows));
+    TemporaryFolder folder;
+    ASSERT_OK(table->Save(folder.path(), {{.number = 1}}));
+    options.initializer = ConstantInit{9.0f};
+    ASSERT_OK_AND_ASSIGN(auto other, SparseTable::Make(options));
+    ASSERT_OK_AND_ASSIGN(const LoadStats loaded,
+                         other->Load(folder.path(), 0, 1));
+    EXPECT_EQ(loaded.num_rows, table->stats().num_rows);
+    std::vector<float> read(rows.size());
+    ASSERT_OK(other->Pull(keys, read));
+    EXPECT_EQ(read, rows) << kind;
+  }
 }
 
 }  // namespace

@@ -3,12 +3,10 @@
 // The table alone, in one thread: how many rows of 16 a second, with SGD.
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <random>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -17,6 +15,7 @@
 
 #include "fleet/base/check.h"
 #include "fleet/base/file_system.h"
+#include "fleet/table/benchmark_keys.h"
 #include "fleet/table/sparse_table.h"
 
 namespace fleet::table {
@@ -54,45 +53,16 @@ void Fill(SparseTable& table, uint64_t num_rows) {
   }
 }
 
-// Several requests, so that no request finds its keys in the cache.
-std::vector<std::vector<Key>> UniformRequests(uint64_t num_rows) {
-  std::mt19937_64 random(1);
-  std::vector<std::vector<Key>> requests(50, std::vector<Key>(kRequest));
-  for (auto& request : requests) {
-    for (Key& key : request) key = random() % num_rows;
-  }
-  return requests;
-}
-
-std::vector<std::vector<Key>> ZipfRequests(uint64_t num_rows) {
-  std::vector<double> sums(num_rows);
-  double sum = 0;
-  for (uint64_t i = 0; i < num_rows; ++i) {
-    sum += std::pow(static_cast<double>(i + 1), -1.05);
-    sums[i] = sum;
-  }
-  std::mt19937_64 random(1);
-  std::uniform_real_distribution<double> unit(0.0, sum);
-  std::vector<std::vector<Key>> requests(50, std::vector<Key>(kRequest));
-  for (auto& request : requests) {
-    for (Key& key : request) {
-      key = static_cast<Key>(
-          std::lower_bound(sums.begin(), sums.end(), unit(random)) -
-          sums.begin());
-    }
-  }
-  return requests;
-}
-
 struct Case {
   uint64_t num_rows;
-  std::vector<std::vector<Key>> requests;
+  Requests requests;
   std::unique_ptr<SparseTable> table;
 };
 
 Case& Uniform() {
   static Case* made = [] {
-    auto* c = new Case{10'000'000, UniformRequests(10'000'000), MakeTable(1)};
+    auto* c = new Case{10'000'000, UniformRequests(50, kRequest, 10'000'000),
+                       MakeTable(1)};
     Fill(*c->table, c->num_rows);
     return c;
   }();
@@ -101,7 +71,8 @@ Case& Uniform() {
 
 Case& Zipf() {
   static Case* made = [] {
-    auto* c = new Case{1'000'000, ZipfRequests(1'000'000), MakeTable(1)};
+    auto* c = new Case{1'000'000, ZipfRequests(50, kRequest, 1'000'000),
+                       MakeTable(1)};
     Fill(*c->table, c->num_rows);
     return c;
   }();
