@@ -155,6 +155,46 @@ TEST(ParameterServer, SyncEqualsTrainingByHand) {
   ExpectClose(end.v, v.detach(), 1e-6, "v");
 }
 
+// Two threads with an executor each, and parameters that they share.
+TEST(ParameterServer, ThreadsOfAWorkerTakeStepsTogether) {
+  PsCluster cluster(2, 2);
+  Parameters start, end;
+  RunWorkers(2, [&](int index) {
+    CtrWorker it(cluster, index, PsMode::kSync, "momentum");
+    ASSERT_OK(it.Start());
+    if (index == 0) {
+      start = {it.AllRows(), it.scope.Get("u").clone(),
+               it.scope.Get("v").clone()};
+    }
+    ASSERT_OK(it.worker->Barrier("looked"));
+    it.worker->BeginThreads(2);
+    std::vector<exec::Scope*> scopes = {&it.scope.AddInner(),
+                                        &it.scope.AddInner()};
+    RunWorkers(2, [&](int thread) {
+      exec::Executor executor(it.library, {});
+      it.worker->AddTo(executor);
+      const int64_t begin = 6 * index + 3 * thread;
+      for (int step = 0; step < kSteps; ++step) {
+        ASSERT_OK(executor
+                      .Run(*it.training.main,
+                           *scopes[static_cast<size_t>(thread)],
+                           CtrBatch(step, begin, 3), {"loss"})
+                      .status());
+      }
+      it.worker->EndThread();
+    });
+    if (index == 0) {
+      end = {it.AllRows(), it.scope.Get("u").clone(),
+             it.scope.Get("v").clone()};
+    }
+    ASSERT_OK(it.worker->Stop());
+  });
+  const Parameters alone = TrainAlone("momentum", start);
+  ExpectClose(end.emb, alone.emb, 1e-6, "emb");
+  ExpectClose(end.u, alone.u, 1e-6, "u");
+  ExpectClose(end.v, alone.v, 1e-6, "v");
+}
+
 class OtherModes : public ::testing::TestWithParam<PsMode> {};
 
 TEST_P(OtherModes, Learn) {
