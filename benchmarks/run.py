@@ -31,6 +31,7 @@ def main():
     import data_parallel
     import dataloader
     import eager_steps
+    import file_dataset
     import import_time
     import launch_time
     import python_collectives
@@ -41,7 +42,7 @@ def main():
     missed = 0
     modules = (eager_steps, static_steps, import_time, dataloader, collectives)
     modules += (tcp_collectives, python_collectives, data_parallel, launch_time)
-    modules += (static_collective,)
+    modules += (static_collective, file_dataset)
     for module in modules:
         # Of those with the real Paddle as a peer.
         peer = [args.peer_python] if module is static_steps else []

@@ -11,7 +11,8 @@
 namespace fleet::data {
 namespace {
 
-bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+// What is not printed counts as a blank.
+bool IsBlank(char c) { return static_cast<unsigned char>(c) <= ' '; }
 bool IsDigit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
 
 void SkipBlanks(const char*& at, const char* end) {
@@ -30,9 +31,6 @@ std::string Found(const char* at, const char* end) {
   constexpr int kMaxShown = 24;
   while (stop < end && !IsBlank(*stop) && stop - at < kMaxShown) ++stop;
   std::string word(at, stop);
-  for (char& c : word) {
-    if (static_cast<unsigned char>(c) < ' ') c = '?';
-  }
   if (!EndsToken(stop, end)) word += "...";
   return "'" + word + "'";
 }
@@ -210,9 +208,10 @@ Status MultiSlotParser::ParseSlot(size_t slot, Cursor& cursor,
                            ": expected the number of its values, but found ",
                            Found(at, end));
   }
-  if (form.ragged ? count % form.width != 0 : count != form.width) {
-    return WrongCount(slot, count);
-  }
+  const bool fits = !form.ragged      ? count == form.width
+                    : form.width == 1 ? true  // without a division
+                                      : count % form.width == 0;
+  if (!fits) return WrongCount(slot, count);
   // Every value takes a blank and a digit: more cannot be there, and would be
   // memory that the line does not fill.
   if (count > static_cast<uint64_t>(end - at)) {
