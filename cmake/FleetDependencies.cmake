@@ -32,6 +32,10 @@ find_program(MPIRUN mpirun)
 find_library(ROCKSDB_LIBRARY rocksdb)
 find_path(ROCKSDB_INCLUDE_DIR rocksdb/db.h)
 
+find_library(UCP_LIBRARY ucp)
+find_library(UCS_LIBRARY ucs)
+find_path(UCX_INCLUDE_DIR ucp/api/ucp.h)
+
 if(FLEET_WITH_TORCH OR FLEET_BUILD_PYTHON)
   find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
 endif()

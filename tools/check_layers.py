@@ -18,7 +18,7 @@ LAYERS = {
     "optim": (("base",), ()),
     "table": (("optim", "base"), ("rocksdb/",)),
     "program": (("base",), ("protozero/",)),
-    "channel": (("base",), ("openssl/",)),
+    "channel": (("base",), ("openssl/", "ucp/")),
     "cluster": (("channel", "base"), ("CLI/",)),
     "plan": (("program", "table", "optim", "cluster", "base"), ()),
     "ps": (("table", "cluster", "channel", "base"), ()),

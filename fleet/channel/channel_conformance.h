@@ -47,6 +47,7 @@ struct ChannelKind {
   std::string peer_of_a;
   // Where a listener for another process is bound; empty when there is none.
   std::string address;
+  MeetOptions options;
 
   friend void PrintTo(const ChannelKind& kind, std::ostream* out) {
     *out << (kind.address.empty() ? "in-process" : kind.address);
@@ -72,7 +73,8 @@ inline ChannelKind OverAddress(const std::string& address,
                                MeetOptions options = {}) {
   return {.make_ends = [=] { return MeetAt(address, options); },
           .peer_of_a = "worker 1",
-          .address = address};
+          .address = address,
+          .options = options};
 }
 
 class ChannelConformance : public testing::TestWithParam<ChannelKind> {
@@ -346,13 +348,15 @@ class ProcessConformance : public testing::TestWithParam<ChannelKind> {
   // Starts a child that connects and runs `body`, and accepts it.
   void StartPeer(const std::function<void(Channel&)>& body) {
     Result<Address> address = Address::Parse(GetParam().address);
-    auto listener = Listener::Bind(address.value(), {});
+    MeetOptions options = GetParam().options;
+    auto listener = Listener::Bind(address.value(), options);
     ASSERT_OK(listener);
+    options.self = {ProcessKind::kWorker, 1};
     child_ = fork();
     ASSERT_GE(child_, 0);
     if (child_ == 0) {
-      Result<Connection> connection = Connect(
-          (*listener)->address(), {.self = {ProcessKind::kWorker, 1}}, Soon());
+      Result<Connection> connection =
+          Connect((*listener)->address(), options, Soon());
       if (!connection.ok()) _exit(1);
       body(*connection->channel);
       _exit(0);

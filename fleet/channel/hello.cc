@@ -21,6 +21,7 @@ constexpr size_t kRankAt = 20;
 constexpr size_t kNonceAt = 32;  // 24 to 32 are zero
 
 constexpr uint32_t kHasSecret = 1;
+constexpr uint32_t kByUcx = 2;
 
 void Put32(HelloBytes& bytes, size_t at, uint32_t value) {
   const uint32_t wire = htole32(value);
@@ -93,7 +94,8 @@ HelloBytes Encode(const Hello& hello) {
   HelloBytes bytes{};
   std::memcpy(bytes.data(), kMagic.data(), kMagic.size());
   Put32(bytes, kVersionAt, hello.version);
-  Put32(bytes, kFlagsAt, hello.has_secret ? kHasSecret : 0);
+  Put32(bytes, kFlagsAt,
+        (hello.has_secret ? kHasSecret : 0) | (hello.by_ucx ? kByUcx : 0));
   Put32(bytes, kKindAt, static_cast<uint32_t>(hello.sender.kind));
   Put32(bytes, kRankAt, static_cast<uint32_t>(hello.sender.rank));
   std::copy(hello.nonce.begin(), hello.nonce.end(), bytes.begin() + kNonceAt);
@@ -113,6 +115,7 @@ Result<Hello> DecodeHello(const HelloBytes& bytes) {
   Hello hello;
   hello.version = Get32(bytes, kVersionAt);
   hello.has_secret = (Get32(bytes, kFlagsAt) & kHasSecret) != 0;
+  hello.by_ucx = (Get32(bytes, kFlagsAt) & kByUcx) != 0;
   hello.sender.kind = static_cast<ProcessKind>(Get32(bytes, kKindAt));
   hello.sender.rank = static_cast<int32_t>(Get32(bytes, kRankAt));
   std::copy(bytes.begin() + kNonceAt, bytes.end(), hello.nonce.begin());
@@ -132,6 +135,12 @@ Status CheckFit(const Hello& mine, const Hello& theirs) {
   if (!mine.has_secret && theirs.has_secret) {
     return FailedPrecondition(
         "has a job secret, and this process has none: give both the same");
+  }
+  if (mine.by_ucx != theirs.by_ucx) {
+    return FailedPrecondition(
+        "goes on by ", theirs.by_ucx ? "UCX" : "TCP", ", and this process by ",
+        mine.by_ucx ? "UCX" : "TCP",
+        ": give all processes of a job the same FLEET_CHANNEL");
   }
   return OkStatus();
 }

@@ -49,6 +49,7 @@ using ProofBytes = std::array<std::byte, kProofByteSize>;
 struct Hello {
   uint32_t version = kProtocolVersion;
   bool has_secret = false;
+  bool by_ucx = false;  // what follows the hello goes by UCX
   Identity sender;
   std::array<std::byte, 32> nonce{};
 };
@@ -66,7 +67,7 @@ Status CheckBegin(std::span<const std::byte> begin);
 Result<Hello> DecodeHello(const HelloBytes& bytes);
 
 // FailedPrecondition when two such processes cannot talk: another protocol
-// version, or one has a secret and the other has none.
+// version, or one has a secret or goes on by UCX and the other does not.
 Status CheckFit(const Hello& mine, const Hello& theirs);
 
 enum class Side : uint32_t { kCaller = 0, kHost = 1 };

@@ -17,6 +17,7 @@
 #include "fleet/base/interrupt.h"
 #include "fleet/base/log.h"
 #include "fleet/channel/framed_channel.h"
+#include "fleet/channel/ucx.h"
 #include "fleet/channel/waited.h"
 
 namespace fleet::channel {
@@ -72,6 +73,23 @@ std::string PeerName(const Identity& peer, const std::string& where) {
   return peer.Name() + " at " + where;
 }
 
+bool ByUcx(const Address& address, const MeetOptions& options) {
+  return !address.is_local() && options.carrier == Carrier::kUcx;
+}
+
+Result<Hello> HelloOf(const Address& address, const MeetOptions& options) {
+  ASSIGN_OR_RETURN(Hello hello,
+                   MakeHello(options.self, !options.secret.empty()));
+  hello.by_ucx = ByUcx(address, options);
+  return hello;
+}
+
+Result<std::unique_ptr<ByteStream>> MakeNetworkStream(
+    Fd fd, const MeetOptions& options) {
+  if (options.carrier == Carrier::kUcx) return MakeUcxStream(std::move(fd));
+  return MakeSocketStream(std::move(fd));
+}
+
 // A secret that cannot be used must not turn into none.
 Status CheckSecret(const MeetOptions& options) {
   if (options.secret.empty()) return OkStatus();
@@ -117,9 +135,9 @@ struct Greeted {
 };
 
 // The caller's side of the hello.
-Result<Greeted> Greet(Fd fd, const MeetOptions& options, Deadline deadline) {
-  ASSIGN_OR_RETURN(const Hello mine,
-                   MakeHello(options.self, !options.secret.empty()));
+Result<Greeted> Greet(Fd fd, const Address& address, const MeetOptions& options,
+                      Deadline deadline) {
+  ASSIGN_OR_RETURN(const Hello mine, HelloOf(address, options));
   const HelloBytes my_bytes = Encode(mine);
   const base::InterruptCheck& interrupt = options.interrupt;
   RETURN_IF_ERROR(WriteAll(fd.get(), my_bytes, deadline, interrupt));
@@ -157,6 +175,16 @@ bool WorthAnotherTry(const Status& status) {
 }
 
 }  // namespace
+
+Result<Carrier> ParseCarrier(std::string_view text) {
+  if (text == "tcp") return Carrier::kTcp;
+  if (text != "ucx") {
+    return InvalidArgument("FLEET_CHANNEL is '", text,
+                           "', but there are tcp and ucx");
+  }
+  RETURN_IF_ERROR(LoadUcx());
+  return Carrier::kUcx;
+}
 
 // A peer that connected and has not finished its hello.
 struct Listener::Guest {
@@ -236,6 +264,7 @@ Result<std::unique_ptr<Listener>> Listener::Make(Fd fd, MeetOptions options) {
   RETURN_IF_ERROR(CheckSecret(options));
   ASSIGN_OR_RETURN(const SocketAddress own, OwnAddress(fd.get()));
   Address address = ToAddress(own);
+  if (ByUcx(address, options)) RETURN_IF_ERROR(LoadUcx());
   if (listen(fd.get(), kBacklog) != 0) {
     return ErrnoStatus(errno, "listen at " + address.ToString());
   }
@@ -370,8 +399,7 @@ Result<bool> Listener::Greet(Guest& guest) {
 Status Listener::AnswerHello(Guest& guest) {
   std::copy_n(guest.bytes.begin(), kHelloByteSize, guest.their_bytes.begin());
   ASSIGN_OR_RETURN(guest.theirs, DecodeHello(guest.their_bytes));
-  ASSIGN_OR_RETURN(const Hello mine,
-                   MakeHello(options_.self, !options_.secret.empty()));
+  ASSIGN_OR_RETURN(const Hello mine, HelloOf(address_, options_));
   guest.my_bytes = Encode(mine);
   guest.hello_done = true;
   guest.got = 0;
@@ -403,7 +431,7 @@ Result<Connection> Listener::Welcome(Guest& guest) {
     ASSIGN_OR_RETURN(
         stream, OfferSharedMemory(std::move(guest.fd), options_.shared_memory));
   } else {
-    stream = MakeSocketStream(std::move(guest.fd));
+    ASSIGN_OR_RETURN(stream, MakeNetworkStream(std::move(guest.fd), options_));
   }
   return Connection{
       guest.theirs.sender,
@@ -427,6 +455,7 @@ Result<Connection> TryToConnect(const Address& address,
   ASSIGN_OR_RETURN(const std::vector<SocketAddress> candidates,
                    Resolve(address));
   RETURN_IF_ERROR(CheckSecret(options));
+  if (ByUcx(address, options)) RETURN_IF_ERROR(LoadUcx());
   Status failure = NotFound("no address");
   for (const SocketAddress& to : candidates) {
     Result<Fd> fd = Dial(to, options, deadline);
@@ -434,14 +463,16 @@ Result<Connection> TryToConnect(const Address& address,
       failure = fd.status();
       continue;
     }
-    ASSIGN_OR_RETURN(Greeted greeted, Greet(std::move(*fd), options, deadline));
+    ASSIGN_OR_RETURN(Greeted greeted,
+                     Greet(std::move(*fd), address, options, deadline));
     std::string own_host = OwnHost(greeted.fd.get());
     std::unique_ptr<ByteStream> stream;
     if (address.is_local()) {
       ASSIGN_OR_RETURN(stream,
                        TakeSharedMemory(std::move(greeted.fd), deadline));
     } else {
-      stream = MakeSocketStream(std::move(greeted.fd));
+      ASSIGN_OR_RETURN(stream,
+                       MakeNetworkStream(std::move(greeted.fd), options));
     }
     return Connection{
         greeted.peer,

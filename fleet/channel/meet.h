@@ -2,8 +2,8 @@
 
 // How two processes get a channel: one listens, the other connects, both say
 // hello (hello.h), and each then holds an end. The kind of address decides the
-// transport (socket.h): "ip:port" is TCP, "@name" is shared memory inside this
-// host.
+// transport (socket.h): "ip:port" is TCP, or UCX where both sides wish it,
+// "@name" is shared memory inside this host.
 //
 //   ASSIGN_OR_RETURN(auto listener, Listener::Bind(address, options));
 //   ASSIGN_OR_RETURN(Connection worker, listener->Accept(deadline));
@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fleet/base/deadline.h"
@@ -30,6 +31,13 @@
 
 namespace fleet::channel {
 
+// What carries the bytes of "ip:port" after the hello.
+enum class Carrier { kTcp, kUcx };
+
+// "tcp" and "ucx", as FLEET_CHANNEL has them; InvalidArgument for other words.
+// Unimplemented for "ucx" where UCX is absent.
+Result<Carrier> ParseCarrier(std::string_view text);
+
 struct MeetOptions {
   // Who this process says it is.
   Identity self;
@@ -39,6 +47,8 @@ struct MeetOptions {
   // How long a listener bears with a peer that connected and does not finish
   // its hello. Other peers do not wait for it.
   std::chrono::milliseconds hello_patience = std::chrono::seconds(5);
+  // The same on both sides; otherwise the hello fails and says so.
+  Carrier carrier = Carrier::kTcp;
   // Used for "@name". The listener's count.
   SharedMemoryOptions shared_memory;
   // Told about every peer that a listener refused: garbage, silence, a wrong
