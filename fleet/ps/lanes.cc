@@ -19,6 +19,10 @@ constexpr auto kRetryInterval = std::chrono::milliseconds(20);
 // Between looks whether the user wants an end (^C).
 constexpr auto kInterruptInterval = std::chrono::milliseconds(100);
 
+// Between looks whether a server that does not answer still lives, where nobody
+// can want an end.
+constexpr auto kLifeInterval = std::chrono::milliseconds(1000);
+
 uint64_t RandomNumber() {
   std::random_device random;
   return (uint64_t{random()} << 32 | random()) | 1;
@@ -111,6 +115,36 @@ Status Lanes::Open(Lane& lane, uint32_t server, Deadline deadline) {
   return OkStatus();
 }
 
+Status Lanes::CheckLife(uint32_t server) {
+  base::MutexLock lock(mutex_);
+  if (server >= life_.connections.size()) return OkStatus();
+  Channel* const life = life_.connections[server].channel.get();
+  if (life == nullptr) return OkStatus();
+  const Status status =
+      life->NextSize(Deadline::After(std::chrono::seconds(0))).status();
+  return status.code() == StatusCode::kUnavailable ? status : OkStatus();
+}
+
+template <typename Wait>
+auto Lanes::InSlices(uint32_t server, Deadline deadline, const Wait& wait)
+    -> decltype(wait(deadline)) {
+  const auto interval = options_.interrupt ? kInterruptInterval : kLifeInterval;
+  while (true) {
+    auto outcome = wait(Earlier(deadline, Deadline::After(interval)));
+    StatusCode code;
+    if constexpr (std::is_same_v<decltype(outcome), Status>) {
+      code = outcome.code();
+    } else {
+      code = outcome.status().code();
+    }
+    if (code != StatusCode::kDeadlineExceeded || deadline.expired()) {
+      return outcome;
+    }
+    if (options_.interrupt) RETURN_IF_ERROR(options_.interrupt());
+    RETURN_IF_ERROR(CheckLife(server));
+  }
+}
+
 Status Lanes::SendRequest(Lane& lane, Call& call, uint32_t server,
                           Deadline deadline) {
   Lane::Connection& connection = lane.connections[server];
@@ -126,25 +160,13 @@ Status Lanes::SendRequest(Lane& lane, Call& call, uint32_t server,
   call.Ask(server, connection.sent, head, lane.parts);
   head.sequence = connection.first_sequence + connection.sent;
   lane.parts[0] = std::as_bytes(std::span(&head, 1));
-  RETURN_IF_ERROR(connection.channel->SendParts(lane.parts, deadline));
+  RETURN_IF_ERROR(InSlices(server, deadline, [&](Deadline slice) {
+    return connection.channel->SendParts(lane.parts, slice);
+  }));
   ++connection.sent;
   connection.next_sequence =
       std::max(connection.next_sequence, head.sequence + 1);
   return OkStatus();
-}
-
-Result<uint64_t> Lanes::AwaitReply(Channel& channel, Deadline deadline) {
-  if (!options_.interrupt) return channel.NextSize(deadline);
-  while (true) {
-    Result<uint64_t> byte_size = channel.NextSize(
-        Earlier(deadline, Deadline::After(kInterruptInterval)));
-    if (byte_size.ok() ||
-        byte_size.status().code() != StatusCode::kDeadlineExceeded ||
-        deadline.expired()) {
-      return byte_size;
-    }
-    RETURN_IF_ERROR(options_.interrupt());
-  }
 }
 
 // `outcome` is what the server said; the return value how the connection is.
@@ -154,7 +176,10 @@ Status Lanes::TakeReply(Lane& lane, Call& call, uint32_t server,
   Channel& channel = *connection.channel;
   const size_t request = connection.received;
   const uint64_t sequence = connection.first_sequence + request;
-  ASSIGN_OR_RETURN(const uint64_t byte_size, AwaitReply(channel, deadline));
+  ASSIGN_OR_RETURN(const uint64_t byte_size,
+                   InSlices(server, deadline, [&](Deadline slice) {
+                     return channel.NextSize(slice);
+                   }));
   if (byte_size < sizeof(ReplyHead) ||
       byte_size > sizeof(ReplyHead) + kMaxInline) {
     return DataLoss("a reply of ", byte_size, " bytes");

@@ -158,8 +158,15 @@ class Lanes final {
                  const Status& status, Deadline deadline);
   Status SendRequest(Lane& lane, Call& call, uint32_t server,
                      Deadline deadline);
-  // The size of the next message; asks meanwhile whether to go on.
-  Result<uint64_t> AwaitReply(channel::Channel& channel, Deadline deadline);
+  // Repeats `wait`, a call on a channel to `server`, in slices, and asks
+  // between them whether to go on, and whether the server still lives: what was
+  // sent to a host that vanished is repeated by the kernel for a quarter of an
+  // hour, while the connection that carries nothing is known to be lost.
+  template <typename Wait>
+  auto InSlices(uint32_t server, Deadline deadline, const Wait& wait)
+      -> decltype(wait(deadline));
+  // Unavailable when the connection of OpenLife is lost.
+  Status CheckLife(uint32_t server);
   Status TakeReply(Lane& lane, Call& call, uint32_t server, Deadline deadline,
                    Status* outcome);
 

@@ -261,6 +261,33 @@ TEST_F(ServingTest, SaysSoWhenAServerCameBackWithoutValues) {
                              HasSubstr("no save"))));
 }
 
+TEST_F(ServingTest, IsGivenUpWhenTheSignOfItsLifeIsLost) {
+  ServeOptions options = Options(1);
+  options.server.push_delay = 5s;
+  auto serving = Serving::Start(options);
+  ASSERT_OK(serving);
+  // Connections in the order in which they are made: one for calls, then the
+  // one that carries nothing.
+  std::vector<channel::Channel*> made;
+  auto client = PsClient::Connect(
+      1,
+      [&](uint32_t, Deadline) -> Result<std::unique_ptr<channel::Channel>> {
+        auto channel = (*serving)->server().ConnectInProcess("worker 0");
+        made.push_back(channel.get());
+        return channel;
+      },
+      {}, Soon());
+  ASSERT_OK(client);
+  ASSERT_OK((*client)->CreateTables(Specs(), Soon()));
+  ASSERT_EQ(made.size(), 2u);
+  made[1]->Abort(Unavailable("its host is gone"));
+  EXPECT_THAT(
+      (*client)->Push(kRows, std::vector<Key>{1}, std::vector<float>(2),
+                      Soon()),
+      StatusIs(StatusCode::kUnavailable,
+               AllOf(HasSubstr("server 0"), HasSubstr("its host is gone"))));
+}
+
 TEST_F(ServingTest, SaysWhichFolderIsNotThere) {
   ServeOptions options = Options(1);
   options.server.load_folder = folder_ + "/absent";
