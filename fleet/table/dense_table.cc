@@ -135,9 +135,13 @@ Status DenseTable::Accumulate(std::span<const float> gradient) {
 Status DenseTable::ApplyAccumulated(double scale) {
   base::MutexLock lock(mutex_);
   if (waiting_.empty()) return OkStatus();
-  std::vector<float> sum = std::exchange(waiting_, {});
-  for (float& x : sum) x *= static_cast<float>(scale);
-  return PushLocked(sum);
+  const auto factor = static_cast<float>(scale);
+  if (factor != 1.0f) {
+    for (float& x : waiting_) x *= factor;
+  }
+  const Status pushed = PushLocked(waiting_);
+  waiting_.clear();  // its memory is for the next step
+  return pushed;
 }
 
 void DenseTable::EndStep(uint64_t count) {

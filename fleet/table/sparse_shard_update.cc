@@ -270,7 +270,9 @@ Status SparseShard::Accumulate(const KeyBatch& batch, const float* gradients) {
 
 Status SparseShard::ApplyAccumulated(double scale) {
   const auto factor = static_cast<float>(scale);
-  for (float& x : waiting_sums_) x *= factor;
+  if (factor != 1.0f) {
+    for (float& x : waiting_sums_) x *= factor;
+  }
   Status pushed = Push({waiting_.keys().data(), nullptr, waiting_.size()},
                        waiting_sums_.data(), nullptr, nullptr);
   waiting_.Reset();
