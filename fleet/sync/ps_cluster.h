@@ -16,6 +16,7 @@
 
 #include <gtest/gtest.h>
 
+#include "fleet/base/mutex.h"
 #include "fleet/base/status_matchers.h"
 #include "fleet/ps/client.h"
 #include "fleet/ps/server.h"
@@ -67,24 +68,36 @@ class PsCluster final {
  public:
   PsCluster(uint32_t num_servers, int num_workers,
             const ps::PsServerOptions& given = {})
-      : num_workers_(num_workers) {
-    for (uint32_t i = 0; i < num_servers; ++i) {
-      ps::PsServerOptions options = given;
-      options.rank = static_cast<int32_t>(i);
-      options.num_servers = num_servers;
-      options.num_workers = num_workers;
-      options.worker_grace = std::chrono::milliseconds(50);
-      servers_.push_back(std::make_unique<ps::PsServer>(options));
-    }
+      : num_workers_(num_workers), servers_(num_servers) {
+    for (uint32_t i = 0; i < num_servers; ++i) Start(i, given);
   }
 
-  std::unique_ptr<ps::PsClient> Client(int worker) {
-    ps::PsClientOptions options;
+  // Ends a server, as if its process died.
+  void End(uint32_t i) {
+    std::unique_ptr<ps::PsServer> ended;
+    base::MutexLock lock(mutex_);
+    ended = std::move(servers_[i]);
+  }
+  void Start(uint32_t i, ps::PsServerOptions options) {
+    options.rank = static_cast<int32_t>(i);
+    options.num_workers = num_workers_;
+    options.worker_grace = std::chrono::milliseconds(50);
+    base::MutexLock lock(mutex_);
+    options.num_servers = static_cast<uint32_t>(servers_.size());
+    servers_[i] = std::make_unique<ps::PsServer>(options);
+  }
+
+  std::unique_ptr<ps::PsClient> Client(int worker,
+                                       ps::PsClientOptions options = {}) {
     options.worker = worker;
     auto client = ps::PsClient::Connect(
-        static_cast<uint32_t>(servers_.size()),
+        static_cast<uint32_t>(num_servers()),
         [this, worker](uint32_t server, base::Deadline)
             -> Result<std::unique_ptr<channel::Channel>> {
+          base::MutexLock lock(mutex_);
+          if (servers_[server] == nullptr) {
+            return Unavailable("server ", server, " is not there");
+          }
           return servers_[server]->ConnectInProcess(
               base::Concat("worker ", worker));
         },
@@ -93,13 +106,20 @@ class PsCluster final {
     return std::move(client).value();
   }
 
-  ps::PsServer& server(size_t i) { return *servers_[i]; }
+  ps::PsServer& server(size_t i) {
+    base::MutexLock lock(mutex_);
+    return *servers_[i];
+  }
   int num_workers() const { return num_workers_; }
-  size_t num_servers() const { return servers_.size(); }
+  size_t num_servers() {
+    base::MutexLock lock(mutex_);
+    return servers_.size();
+  }
 
  private:
   const int num_workers_;
-  std::vector<std::unique_ptr<ps::PsServer>> servers_;
+  base::Mutex mutex_;
+  std::vector<std::unique_ptr<ps::PsServer>> servers_ GUARDED_BY(mutex_);
 };
 
 // Runs `worker_main` once for each worker, at the same time.

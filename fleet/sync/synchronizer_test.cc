@@ -39,8 +39,9 @@ std::vector<ServedTable> Tables(const optim::UpdateRule& rule = {},
 // A worker with everything it needs.
 struct Worker {
   Worker(PsCluster& cluster, int index, SynchronizerOptions options,
-         std::vector<ServedTable> tables = Tables())
-      : client(cluster.Client(index)) {
+         std::vector<ServedTable> tables = Tables(),
+         const ps::PsClientOptions& client_options = {})
+      : client(cluster.Client(index, client_options)) {
     if (options.mode == PsMode::kGeo) {
       std::get<table::SparseTableOptions>(tables[0].spec.table)
           .num_geo_workers = cluster.num_workers();
@@ -486,6 +487,54 @@ TEST_P(AllModes, AServerThatIsGoneIsNamed) {
   EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
   EXPECT_THAT(status.message(), HasSubstr("server"));
   EXPECT_THAT(status.message(), HasSubstr("emb"));
+}
+
+TEST_P(AllModes, GoOnWithAServerThatCameBackFromItsLastSave) {
+  const base::Path folder =
+      base::Path(::testing::TempDir()) /
+      base::Concat("fleet_came_back_", plan::ToString(GetParam()));
+  PsCluster cluster(2, 1);
+  ps::PsClientOptions patient;
+  patient.reconnect_for = 30s;
+  SynchronizerOptions options = Mode(GetParam());
+  options.geo_steps = 1;
+  Worker worker(cluster, 0, options, Tables(), patient);
+  ASSERT_OK(worker.sync->Initialize(worker.values()));
+  // Keys of both servers.
+  const std::vector<int64_t> ids = {1, 2, 3, 4, 5, 6, 7, 8};
+  auto step = [&]() -> Status {
+    worker.Rows(ids);
+    RETURN_IF_ERROR(worker.Offer(ids, std::vector<float>(16, 1.0f)));
+    if (GetParam() == PsMode::kGeo) {
+      for (float& weight : worker.weights) weight -= 0.5f;
+    } else {
+      RETURN_IF_ERROR(worker.OfferDense(1, 0));
+    }
+    RETURN_IF_ERROR(worker.EndStep());
+    return worker.sync->Flush(worker.values());
+  };
+  ASSERT_OK(step());
+  ASSERT_OK(worker.client->Save(folder.string(), {.number = 1}, Soon()));
+  std::thread restart([&] {
+    cluster.End(1);
+    ps::PsServerOptions again;
+    again.load_folder = folder.string();
+    cluster.Start(1, again);
+  });
+  for (int i = 0; i < 3; ++i) ASSERT_OK(step());
+  restart.join();
+  for (int i = 0; i < 3; ++i) ASSERT_OK(step());
+  ASSERT_OK(worker.sync->Stop(worker.values()));
+  // Steps of the time when it was away may be missing on that server; none of
+  // those before the save and after its return.
+  std::vector<float> held(16);
+  const std::vector<table::Key> keys(ids.begin(), ids.end());
+  ASSERT_OK(worker.client->Pull(kRows, keys, held, {}, Soon()));
+  for (float value : held) {
+    EXPECT_LE(value, 1 - 0.5f * 4);
+    EXPECT_GE(value, 1 - 0.5f * 7);
+  }
+  ASSERT_OK(worker.client->Stop(Soon()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Synchronizer, AllModes,
