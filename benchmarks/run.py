@@ -34,6 +34,7 @@ def main():
     import file_dataset
     import import_time
     import launch_time
+    import parameter_server
     import python_collectives
     import static_collective
     import static_steps
