@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "fleet/channel/meet.h"
 #include "fleet/cluster/environment.h"
 #include "fleet/cluster/join_settings.h"
 
@@ -50,6 +51,9 @@ Result<std::unique_ptr<Fleet>> Fleet::Init(InitOptions options) {
   ASSIGN_OR_RETURN(world.stall_report,
                    cluster::ReadSeconds(env, "FLEET_STALL_REPORT", 60s));
   world.backend = cluster::Find(env, "FLEET_COMM").value_or("auto");
+  ASSIGN_OR_RETURN(world.carrier,
+                   channel::ParseCarrier(
+                       cluster::Find(env, "FLEET_CHANNEL").value_or("tcp")));
   world.device = DeviceOf(fleet->role_, env);
   world.interrupt = options.interrupt;
   ASSIGN_OR_RETURN(cluster::JoinSettings join, cluster::ReadJoinSettings(env));

@@ -20,6 +20,7 @@ class Gathering final {
   Result<std::vector<std::unique_ptr<Link>>> Meet() {
     channel::MeetOptions meet{.self = {.rank = meeting_.rank},
                               .secret = meeting_.secret,
+                              .carrier = meeting_.carrier,
                               .interrupt = options_.interrupt};
     ASSIGN_OR_RETURN(
         auto listener,

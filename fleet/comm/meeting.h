@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "fleet/channel/meet.h"
 #include "fleet/cluster/store.h"
 
 namespace fleet::comm {
@@ -20,6 +21,8 @@ struct Meeting {
   // Where others reach this process, and the secret of the job.
   std::string host = "127.0.0.1";
   std::string secret;
+  // Between hosts.
+  channel::Carrier carrier = channel::Carrier::kTcp;
   // Ranks on this host, all groups together: whether waits may spin.
   int processes_on_host = 0;
 };

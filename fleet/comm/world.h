@@ -20,6 +20,7 @@
 #include "fleet/base/deadline.h"
 #include "fleet/base/interrupt.h"
 #include "fleet/base/status.h"
+#include "fleet/channel/meet.h"
 #include "fleet/cluster/membership.h"
 #include "fleet/comm/communicator.h"
 
@@ -28,6 +29,8 @@ namespace fleet::comm {
 struct WorldOptions {
   // "auto", "shm", "tcp", "mpi" or "nccl".
   std::string backend = "auto";
+  // What carries bytes between hosts, for "auto" and "tcp".
+  channel::Carrier carrier = channel::Carrier::kTcp;
   // "nccl": the GPU of this rank.
   int device = 0;
   // What all ranks of one host have in common and no others. Empty: this boot

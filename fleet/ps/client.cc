@@ -73,8 +73,9 @@ Result<std::unique_ptr<PsClient>> PsClient::Connect(
     const PsClientOptions& options, Deadline deadline) {
   return Connect(
       static_cast<uint32_t>(servers.size()),
-      ConnectByAddress(servers, {options.worker, options.secret,
-                                 options.shared_memory, options.interrupt}),
+      ConnectByAddress(servers,
+                       {options.worker, options.secret, options.carrier,
+                        options.shared_memory, options.interrupt}),
       options, deadline);
 }
 

@@ -41,6 +41,7 @@ OpenConnection ConnectByAddress(const std::vector<channel::Address>& servers,
   channel::MeetOptions meet;
   meet.self = {channel::ProcessKind::kWorker, options.worker};
   meet.secret = options.secret;
+  meet.carrier = options.carrier;
   meet.interrupt = options.interrupt;
   return [servers, meet, shared = options.shared_memory](
              uint32_t server,

@@ -65,6 +65,11 @@ Result<bool> ReadSharedMemory(const Environment& env) {
   return InvalidArgument("FLEET_PS_CHANNEL=", text, ": must be auto or tcp");
 }
 
+// FLEET_CHANNEL: what carries bytes between hosts.
+Result<channel::Carrier> ReadCarrier(const Environment& env) {
+  return channel::ParseCarrier(Find(env, "FLEET_CHANNEL").value_or("tcp"));
+}
+
 // 0 where the environment does not tell where all workers are.
 int ProcessesOnHost(const cluster::Role& role, const std::string& host) {
   if (role.worker_endpoints.empty()) return 0;
@@ -139,6 +144,7 @@ Result<ServeOptions> ReadServeOptions(const cluster::Role& role,
   server.secret = join.options.secret;
   options.listen_fd = join.options.listen_fd;
   ASSIGN_OR_RETURN(server.shared_memory, ReadSharedMemory(env));
+  ASSIGN_OR_RETURN(server.carrier, ReadCarrier(env));
   ASSIGN_OR_RETURN(
       server.worker_grace,
       cluster::ReadSeconds(env, "FLEET_PS_WORKER_GRACE", server.worker_grace));
@@ -178,6 +184,7 @@ Result<ConnectOptions> ReadConnectOptions(const cluster::Role& role,
   options.client.secret = join.options.secret;
   options.start_timeout = join.start_timeout;
   ASSIGN_OR_RETURN(options.client.shared_memory, ReadSharedMemory(env));
+  ASSIGN_OR_RETURN(options.client.carrier, ReadCarrier(env));
   ASSIGN_OR_RETURN(
       options.client.reconnect_for,
       ReadInterval(env, "FLEET_PS_RECONNECT", options.client.reconnect_for));

@@ -153,6 +153,7 @@ channel::MeetOptions PsServer::HowToMeet() const {
   channel::MeetOptions options;
   options.self = {channel::ProcessKind::kServer, options_.rank};
   options.secret = options_.secret;
+  options.carrier = options_.carrier;
   options.shared_memory.processes_on_host = options_.processes_on_host;
   return options;
 }
@@ -191,8 +192,10 @@ void PsServer::AcceptLoop(channel::Listener& listener) {
   while (true) {
     Result<channel::Connection> came = listener.Accept(Deadline::Infinite());
     if (came.ok()) {
+      const char* network =
+          options_.carrier == channel::Carrier::kUcx ? "ucx" : "tcp";
       Adopt(std::move(came->channel),
-            listener.address().is_local() ? "shared memory" : "tcp");
+            listener.address().is_local() ? "shared memory" : network);
       continue;
     }
     {

@@ -44,6 +44,7 @@ struct PsServerOptions {
   uint32_t num_servers = 1;
   int num_workers = 1;
   std::string secret;  // see channel::MeetOptions
+  channel::Carrier carrier = channel::Carrier::kTcp;
   // Workers and servers on this host, which decides whether waits spin
   // (channel::SharedMemoryOptions).
   int processes_on_host = 0;
