@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs with servers over several hosts, which are network namespaces."""
 
+import os
+import pathlib
+import signal
+
 import pytest
 import reference
 from hosts import FLEETRUN, Hosts
 from jobs import SERVER, TRAINER, assert_same, flags_of, read_result
+from launcher import wait_until
 
 SECRET = {"FLEET_SECRET": "in every host's environment"}
 
@@ -36,6 +41,21 @@ def finish(processes):
 
 def log(made, host, name):
     return (made.folder / made.names[host] / "log" / name).read_text()
+
+
+def pids_of(program, host):
+    """Processes that run `program` in the folder of a host."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if (path / "exe").resolve() != program or host not in os.readlink(
+                path / "cwd"
+            ):
+                continue
+        except OSError:
+            continue
+        found.append(int(path.name))
+    return found
 
 
 def result(made, host):
@@ -79,6 +99,22 @@ def test_they_find_each_other_at_a_master(hosts):
     )
     assert_same(result(made, 1), reference.train(10))
     assert "worker 1 is here, by tcp" in log(made, 0, "serverlog.1")
+
+
+def test_a_server_comes_back_for_workers_of_another_host(hosts):
+    made = hosts(2)
+    a, b = made.address(0), made.address(1)
+    flags = [f"--servers={a}:6170", f"--workers={b}:6172", "--max_restarts=1"]
+    shared = made.folder / "model"
+    wait = {"wait_at": 5, "wait_for": "go", "save_at": 5, "save": shared}
+    started = [launch(made, i, *flags, **wait) for i in (0, 1)]
+    wait_until(lambda: "READY" in "".join(made.logs(1)), "the worker's READY")
+    for pid in pids_of(SERVER, made.names[0]):
+        os.kill(pid, signal.SIGKILL)
+    (made.folder / made.names[1] / "go").touch()
+    outputs = finish(started)
+    assert "starting server 0 again from its last save" in outputs[0]
+    assert_same(result(made, 1), reference.train(10, workers=1))
 
 
 def test_a_job_without_servers_is_refused(hosts):
