@@ -43,7 +43,7 @@ def main():
     missed = 0
     modules = (eager_steps, static_steps, import_time, dataloader, collectives)
     modules += (tcp_collectives, python_collectives, data_parallel, launch_time)
-    modules += (static_collective, file_dataset)
+    modules += (static_collective, file_dataset, parameter_server)
     for module in modules:
         # Of those with the real Paddle as a peer.
         peer = [args.peer_python] if module is static_steps else []
