@@ -352,14 +352,22 @@ at::Tensor Plan::TensorOf(int value) {
 }
 
 // Whether a result is a view of planned memory, which will hold something else
-// soon, or of a variable of the scope, which a later step may change.
+// soon, of a tensor that another value holds, or of a variable of the scope,
+// which a later step may change.
 bool Plan::SeesOther(const Node& node, const at::Tensor& made) const {
   const auto* data = static_cast<const char*>(made.const_data_ptr());
   const auto* begin = static_cast<const char*>(arena_.const_data_ptr());
   if (data >= begin && data < begin + arena_bytes_) return true;
   return std::any_of(node.inputs.begin(), node.inputs.end(), [&](int input) {
-    return input != kNone && graph_.values[input].origin == Value::kKept &&
-           tensors_[input].storage().is_alias_of(made.storage());
+    if (input == kNone) return false;
+    const Value& value = graph_.values[input];
+    if (value.origin == Value::kKept) {
+      return tensors_[input].storage().is_alias_of(made.storage());
+    }
+    // One that shows the memory of another value does not keep it alive.
+    const auto* seen = static_cast<const char*>(memory_[input]);
+    return !tensors_[input].defined() && data >= seen &&
+           data < seen + ByteSize(value);
   });
 }
 

@@ -425,3 +425,30 @@ def test_gradients_through_changes_in_place():
     wanted = 4 * t**3 * (1 - t**2)
     wanted[0] = 0
     np.testing.assert_allclose(value, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_rows_of_a_gradient_outlive_what_they_were_cut_from():
+    """The gradient of a look-up shows memory of a gradient before it."""
+    found = []
+    for sparse in (False, True):
+        with static.program_guard(static.Program(), static.Program()):
+            ids, x = static.data("ids", [None, 3], "int64"), static.data("x", [None, 5])
+            fill = nn.initializer.Constant(0.02)
+            attr = paddle.ParamAttr(name=f"table_{sparse}", initializer=fill)
+            rows = static.nn.embedding(ids, [60, 4], is_sparse=sparse, param_attr=attr)
+            both = paddle.concat([paddle.reshape(rows, [-1, 12]), x], axis=1)
+            weight = paddle.ParamAttr(initializer=nn.initializer.Constant(0.1))
+            loss = paddle.mean(static.nn.fc(both, 1, weight_attr=weight) ** 2)
+            paddle.optimizer.SGD(0.1).minimize(loss)
+            exe = executor()
+            exe.run(static.default_startup_program())
+            rng = np.random.default_rng(0)
+            for _ in range(4):
+                feed = {
+                    "ids": rng.integers(0, 60, (8, 3)),
+                    "x": rng.standard_normal((8, 5)).astype("float32"),
+                }
+                exe.run(feed=feed, fetch_list=[loss])
+        table = static.global_scope().find_var(f"table_{sparse}").get_tensor()
+        found.append(np.array(table))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
