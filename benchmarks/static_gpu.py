@@ -16,7 +16,6 @@ import numpy as np
 from eager_steps import MODELS as EAGER
 from eager_steps import make_batch, make_weights
 from measure import Row
-from static_steps import set_parameters
 
 _, MLP, CNN = EAGER
 MODELS = {
@@ -75,7 +74,8 @@ class Ours:
         self.scope = static.Scope()
         self.executor.run(startup, scope=self.scope)
         paddle.disable_static()
-        set_parameters(model.parameters(), weights)(self.scope)
+        for p, w in zip(model.parameters(), weights):
+            self.scope.var(p.name).get_tensor().set(w, place)
         self.arrays = {"x": x, "y": y}
         self.tensors = {
             k: paddle.to_tensor(v, place=place) for k, v in self.arrays.items()

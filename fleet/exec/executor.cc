@@ -95,7 +95,10 @@ Result<Executor::Entry*> Executor::Find(
   }
   ASSIGN_OR_RETURN(
       entry.schedule,
-      Schedule::Compile(program, library_, extensions_, names, fetches));
+      Schedule::Compile(program, library_, extensions_, names, fetches,
+                        options_.planning && context_.device.is_cuda()
+                            ? Schedule::Target::kGpu
+                            : Schedule::Target::kAny));
   entry.schedule->set_planning(options_.planning);
   entry.schedule->set_recording(options_.cuda_graphs && CudaGraphsWanted());
   // What older states of the program were compiled to will not be run again.

@@ -34,8 +34,9 @@ bool Fits(const PlanSource::Type& type, const at::Tensor& value) {
 Result<std::unique_ptr<Schedule>> Schedule::Compile(
     const program::Program& program, const ops::OpLibrary& library,
     const Extensions& extensions, const std::vector<std::string>& feeds,
-    const std::vector<std::string>& fetches) {
-  return ScheduleMaker(program, library, extensions).Make(feeds, fetches);
+    const std::vector<std::string>& fetches, Target target) {
+  return ScheduleMaker(program, library, extensions, target)
+      .Make(feeds, fetches);
 }
 
 Result<std::vector<at::Tensor>> Schedule::Run(Scope& scope,

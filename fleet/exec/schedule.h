@@ -46,13 +46,17 @@ namespace fleet::exec {
 // One thread at a time.
 class Schedule final {
  public:
+  // What it will run on: for a GPU a product and its bias are one step, and all
+  // updates stay together.
+  enum class Target { kAny, kGpu };
+
   // InvalidArgument for an operation without kernel or with wrong attributes,
   // and for a fetch that the program does not have; the message names the
   // operation and the user's line. `library` outlives the schedule.
   static Result<std::unique_ptr<Schedule>> Compile(
       const program::Program& program, const ops::OpLibrary& library,
       const Extensions& extensions, const std::vector<std::string>& feeds,
-      const std::vector<std::string>& fetches);
+      const std::vector<std::string>& fetches, Target target = Target::kAny);
 
   // `feeds` in the order of Compile; they are only read. Persistable variables
   // come from and go to `scope`, and keep the memory that they have there.

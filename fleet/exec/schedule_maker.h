@@ -17,11 +17,12 @@ namespace fleet::exec {
 class ScheduleMaker final {
  public:
   ScheduleMaker(const program::Program& program, const ops::OpLibrary& library,
-                const Extensions& extensions)
+                const Extensions& extensions, Schedule::Target target)
       : program_(program),
         block_(&program.block(0)),
         library_(library),
-        extensions_(extensions) {}
+        extensions_(extensions),
+        target_(target) {}
 
   // Once. As Schedule::Compile.
   Result<std::unique_ptr<Schedule>> Make(
@@ -52,6 +53,8 @@ class ScheduleMaker final {
   void AddInputs(Step& step, const std::vector<std::string>& names);
   void AddOutput(Step& step, const std::string& name);
 
+  void FuseProducts();
+  bool FusesAt(size_t step) const;
   bool IsLarge(Place parameter) const;
   void UpdateEarly();
   void AddKept();
@@ -64,6 +67,7 @@ class ScheduleMaker final {
   Steps* steps_ = nullptr;       // where to
   const ops::OpLibrary& library_;
   const Extensions& extensions_;
+  const Schedule::Target target_;
   std::unique_ptr<Schedule> schedule_;
   // By the block that declares a variable, and its name.
   std::map<std::pair<int, std::string>, Place> places_;

@@ -43,7 +43,9 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "fleet/ops/broadcast.h"
+#include "fleet/ops/cpu_path.h"
 #include "fleet/ops/elementwise.h"
+#include "fleet/ops/gpu_kernels.h"
 #include "fleet/ops/kernels.h"
 #include "fleet/program/shape_rules.h"
 
@@ -106,10 +108,20 @@ Tensor NumberMinimum(const Tensor& x, const Tensor& y) {
   return at::fmin(x, y);
 }
 
+// The gradient of a term: mostly of a bias.
+Tensor TermGrad(const Tensor& term, const Tensor& dout) {
+  if (term.sizes() != dout.sizes() && !Recording() &&
+      term.scalar_type() == dout.scalar_type()) {
+    Tensor sum = GpuSumTo(dout, term.sizes());
+    if (sum.defined()) return sum;
+  }
+  return Unbroadcast(dout, term);
+}
+
 TensorPair AddGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
                    GradNeeds needs) {
-  return {needs[0] ? Unbroadcast(dout, x) : Tensor(),
-          needs[1] ? Unbroadcast(dout, y) : Tensor()};
+  return {needs[0] ? TermGrad(x, dout) : Tensor(),
+          needs[1] ? TermGrad(y, dout) : Tensor()};
 }
 
 TensorPair SubGrad(const Tensor& x, const Tensor& y, const Tensor& dout,

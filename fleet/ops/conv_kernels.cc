@@ -6,6 +6,8 @@
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 
+#include "fleet/ops/cpu_path.h"
+#include "fleet/ops/gpu_kernels.h"
 #include "fleet/ops/kernels.h"
 #include "fleet/ops/layout.h"
 
@@ -79,10 +81,18 @@ Three ConvGrad(const Tensor& input, const Tensor& filter, const Tensor& bias,
   if (!w.before.empty()) plan.x = at::constant_pad_nd(plan.x, w.before);
   std::vector<int64_t> zeros(w.stride.size(), 0);
   std::array<int64_t, 1> bias_sizes;
+  Tensor dy = ChannelsFirst(dout, plan.channels_last);
+  Tensor own;  // the bias's gradient
+  if (needs[2] && bias.defined() && !Recording()) {
+    std::vector<int64_t> sizes(dy.dim() - 1, 1);
+    sizes[0] = bias.numel();
+    own = GpuSumTo(dy, sizes);
+  }
   auto [dx, dw, db] = at::convolution_backward(
-      ChannelsFirst(dout, plan.channels_last), plan.x, filter,
-      BiasSizes(bias, bias_sizes), w.stride, w.padding, w.dilation, false,
-      zeros, groups, {needs[0], needs[1], needs[2] && bias.defined()});
+      dy, plan.x, filter, BiasSizes(bias, bias_sizes), w.stride, w.padding,
+      w.dilation, false, zeros, groups,
+      {needs[0], needs[1], needs[2] && bias.defined() && !own.defined()});
+  if (own.defined()) db = own.reshape({-1});
   if (dx.defined()) {
     dx = BackToLayout(Unpad(dx, w.before), plan.channels_last);
   }

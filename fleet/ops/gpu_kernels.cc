@@ -115,9 +115,12 @@ GpuLosses GpuCrossEntropy(const Tensor& logits, const Tensor& label,
   // So much one block does faster than several with a second launch.
   constexpr int64_t kSmall = 32 << 10;
   const bool one_block = rows * classes <= kSmall;
+  const bool narrow = one_block && classes <= 32;
   const int64_t blocks = one_block ? 1 : Blocks(rows, 8);
   const int64_t warps = std::min<int64_t>(rows, 32);
-  const unsigned threads = one_block ? 32 * std::max<int64_t>(warps, 1) : 256;
+  const unsigned threads = narrow ? 32 * std::min<int64_t>((rows + 31) / 32, 32)
+                           : one_block ? 32 * warps
+                                       : 256;
   const int mean = reduction == GpuReduction::kMean ? 1 : 0;
   GpuLosses out;
   out.softmax = at::empty_like(logits);
@@ -132,10 +135,10 @@ GpuLosses GpuCrossEntropy(const Tensor& logits, const Tensor& label,
   float* to_losses = losses.defined() ? Write(losses) : nullptr;
   float* to_sum = sum.defined() ? Write(sum) : nullptr;
   float* to_total = Write(out.total_weight);
-  Launch(logits.device(), "CrossEntropy", blocks, threads, Read(logits),
-         Integers(label), Write(out.softmax), to_losses, to_sum, to_total,
-         Number{rows}, Number{classes}, Number{ignore_index}, mean,
-         NoteOf(note));
+  Launch(logits.device(), narrow ? "CrossEntropyNarrow" : "CrossEntropy",
+         blocks, threads, Read(logits), Integers(label), Write(out.softmax),
+         to_losses, to_sum, to_total, Number{rows}, Number{classes},
+         Number{ignore_index}, mean, NoteOf(note));
   if (!one_block) {
     Launch(logits.device(), "SumLosses", 1, 1024,
            static_cast<const float*>(to_losses), Integers(label), to_sum,
@@ -156,6 +159,46 @@ Tensor GpuCrossEntropyGrad(const Tensor& softmax, const Tensor& label,
          Write(dx), Number{rows}, Number{classes}, Number{ignore_index},
          dloss.numel() == 1 ? 0 : 1, reduction == GpuReduction::kMean ? 1 : 0);
   return dx;
+}
+
+// ---- sums
+
+Tensor GpuSumTo(const Tensor& x, at::IntArrayRef sizes) {
+  if (!x.device().is_cuda() || x.scalar_type() != at::kFloat ||
+      !x.is_contiguous() || x.numel() == 0 ||
+      static_cast<int64_t>(sizes.size()) > x.dim()) {
+    return {};
+  }
+  // The one dimension that stays.
+  const int64_t missing = x.dim() - static_cast<int64_t>(sizes.size());
+  int64_t kept = -1;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 1) continue;
+    if (kept >= 0 || sizes[i] != x.size(missing + i)) return {};
+    kept = missing + static_cast<int64_t>(i);
+  }
+  if (kept < 0) return {};
+  int64_t outer = 1, inner = 1;
+  for (int64_t i = 0; i < x.dim(); ++i) {
+    if (i < kept) outer *= x.size(i);
+    if (i > kept) inner *= x.size(i);
+  }
+  const int64_t channels = x.size(kept), each = outer * inner;
+  // A block sums so many elements at most; beyond that ATen's kernel, which
+  // spreads a sum over blocks, is faster.
+  constexpr int64_t kRows = 4096, kElements = 64 << 10;
+  if (inner == 1 ? each > kRows : each > kElements) return {};
+  if (!HasGpuKernels(x.device())) return {};
+  Tensor out = at::empty(sizes, x.options());
+  if (inner == 1) {
+    Launch(x.device(), "ColumnSums", (channels + 31) / 32, 1024, Read(x),
+           Write(out), Number{outer}, Number{channels});
+  } else {
+    const unsigned threads = each > 2048 ? 1024 : 256;
+    Launch(x.device(), "ChannelSums", channels, threads, Read(x), Write(out),
+           Number{outer}, Number{channels}, Number{inner});
+  }
+  return out;
 }
 
 // ---- update rules

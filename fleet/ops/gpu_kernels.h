@@ -6,7 +6,7 @@
 //
 // The build picks one of two files: gpu_kernels.cc where LibTorch has CUDA and
 // CUDA's headers are there, else gpu_kernels_absent.cc, in which
-// HasGpuKernels() is false. Nothing else may be called then.
+// HasGpuKernels() is false. Hardly anything else may be called then.
 
 #ifndef FLEET_OPS_GPU_KERNELS_H_
 #define FLEET_OPS_GPU_KERNELS_H_
@@ -67,6 +67,11 @@ at::Tensor GpuCrossEntropyGrad(const at::Tensor& softmax,
                                const at::Tensor& total_weight,
                                const at::Tensor& dloss, int64_t ignore_index,
                                GpuReduction reduction);
+
+// `x` (float) summed to `sizes`, of which one dimension at most is not 1, as
+// at::sum_to does. Undefined where ATen is the better choice; may be called for
+// any tensor and in any build.
+at::Tensor GpuSumTo(const at::Tensor& x, at::IntArrayRef sizes);
 
 // One parameter in one step; everything float.
 struct GpuUpdate {

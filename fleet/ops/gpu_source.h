@@ -109,6 +109,36 @@ extern "C" __global__ void CrossEntropy(const float* x, const i64* labels,
   if (gridDim.x == 1) Reduce(sum, count, mean, out, total);
 }
 
+// A thread for each row, and one block: for few classes.
+extern "C" __global__ void CrossEntropyNarrow(
+    const float* x, const i64* labels, float* softmax, float* losses,
+    float* out, float* total, i64 rows, i64 classes, i64 ignore, int mean,
+    i64* note) {
+  const int wide = (int)classes;
+  float sum = 0, count = 0;
+  for (i64 row = threadIdx.x; row < rows; row += blockDim.x) {
+    const float* in = x + row * classes;
+    float* to = softmax + row * classes;
+    const i64 label = labels[row];
+    float top = in[0];
+    for (int j = 1; j < wide; ++j) top = fmaxf(top, in[j]);
+    float all = 0;
+    for (int j = 0; j < wide; ++j) all += expf(in[j] - top);
+    const float scale = 1 / all;
+    for (int j = 0; j < wide; ++j) to[j] = expf(in[j] - top) * scale;
+    bool counts = label != ignore;
+    if (counts && (label < 0 || label >= classes)) {
+      Note(note, row, label);
+      counts = false;
+    }
+    const float loss = counts ? logf(all) - (in[label] - top) : 0.0f;
+    if (losses != nullptr) losses[row] = loss;
+    sum += loss;
+    count += counts ? 1.0f : 0.0f;
+  }
+  Reduce(WarpSum(sum), WarpSum(count), mean, out, total);
+}
+
 // What one block does after many of CrossEntropy.
 extern "C" __global__ void SumLosses(const float* losses, const i64* labels,
                                      float* out, float* total, i64 rows,
@@ -141,6 +171,49 @@ extern "C" __global__ void CrossEntropyGrad(const float* softmax,
     const float hot = i - row * classes == label ? 1.0f : 0.0f;
     dx[i] = counts ? (softmax[i] - hot) * g : 0.0f;
   }
+}
+
+// ---- sums
+
+// out[c] is the sum of x[o][c][i] over o and i; a block for each c.
+extern "C" __global__ void ChannelSums(const float* x, float* out, i64 outer,
+                                       i64 channels, i64 inner) {
+  const unsigned size = (unsigned)(outer * inner), width = (unsigned)inner;
+  const float* from = x + blockIdx.x * inner;
+  const i64 stride = channels * inner;
+  float a[4] = {0, 0, 0, 0};
+  for (unsigned i = threadIdx.x; i < size; i += 4 * blockDim.x) {
+#pragma unroll
+    for (unsigned k = 0; k < 4; ++k) {
+      const unsigned at = i + k * blockDim.x;
+      if (at < size) a[k] += from[at / width * stride + at % width];
+    }
+  }
+  float sum = WarpSum((a[0] + a[1]) + (a[2] + a[3])), none = 0;
+  BlockSums(&sum, &none);
+  if (threadIdx.x == 0) out[blockIdx.x] = sum;
+}
+
+// The same for inner = 1: 32 columns for each block of 32 warps.
+extern "C" __global__ void ColumnSums(const float* x, float* out, i64 rows,
+                                      i64 columns) {
+  __shared__ float sums[32][33];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const i64 column = (i64)blockIdx.x * 32 + lane;
+  float a = 0, b = 0;
+  if (column < columns) {
+    i64 row = warp;
+    for (; row + 32 < rows; row += 64) {
+      a += x[row * columns + column];
+      b += x[(row + 32) * columns + column];
+    }
+    if (row < rows) a += x[row * columns + column];
+  }
+  sums[lane][warp] = a + b;
+  __syncthreads();
+  const float sum = WarpSum(sums[warp][lane]);
+  const i64 mine = (i64)blockIdx.x * 32 + warp;
+  if (lane == 0 && mine < columns) out[mine] = sum;
 }
 
 // ---- update rules, as in optim/update.cc

@@ -9,6 +9,7 @@
 #include "fleet/ops/backward.h"
 #include "fleet/ops/cpu_path.h"
 #include "fleet/ops/gemm.h"
+#include "fleet/ops/gpu_kernels.h"
 #include "fleet/ops/kernels.h"
 
 namespace fleet::ops {
@@ -85,7 +86,8 @@ std::tuple<Tensor, Tensor, Tensor> FcGrad(const Tensor& input, const Tensor& w,
       ColumnSums(dy.size(0), dy.size(1), dy.const_data_ptr<float>(),
                  db.mutable_data_ptr<float>());
     } else {
-      db = at::sum(dy, {0});
+      db = Recording() ? Tensor() : GpuSumTo(dy, {w.size(1)});
+      if (!db.defined()) db = at::sum(dy, {0});
     }
     if (bias.dim() != 1) db = db.reshape(bias.sizes());
   }

@@ -375,3 +375,34 @@ def test_cross_entropy_of_any_size(rows, classes, reduction):
     )
     loss.sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), slope * weight, rtol=2e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "rows, columns", [(1, 3), (5, 70), (128, 2), (4096, 33), (5000, 3)]
+)
+def test_gradients_of_a_bias_of_any_size(rows, columns):
+    paddle.disable_static()
+    weight = drawn(rows, columns)
+    wanted = weight.astype("float64").sum(0)
+    for add in (lambda x, b: x + b, paddle.add):
+        bias = paddle.to_tensor(drawn(columns), stop_gradient=False)
+        y = add(paddle.to_tensor(drawn(rows, columns)), bias)
+        (y * paddle.to_tensor(weight)).sum().backward()
+        np.testing.assert_allclose(bias.grad.numpy(), wanted, rtol=1e-4, atol=1e-4)
+    layer = nn.Linear(2, columns)
+    y = layer(paddle.to_tensor(drawn(rows, 2)))
+    (y * paddle.to_tensor(weight)).sum().backward()
+    np.testing.assert_allclose(layer.bias.grad.numpy(), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 3, 1, 1), (4, 5, 9, 7), (32, 16, 30, 30), (1, 2, 400, 300)]
+)
+def test_gradients_of_a_channel_bias_of_any_size(shape):
+    paddle.disable_static()
+    weight = drawn(*shape)
+    wanted = weight.astype("float64").sum((0, 2, 3))
+    layer = nn.Conv2D(2, shape[1], 1)
+    y = layer(paddle.to_tensor(drawn(shape[0], 2, *shape[2:])))
+    (y * paddle.to_tensor(weight)).sum().backward()
+    np.testing.assert_allclose(layer.bias.grad.numpy(), wanted, rtol=1e-4, atol=1e-3)
