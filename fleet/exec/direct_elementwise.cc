@@ -187,8 +187,16 @@ void Collect(const Spread& s, float* sums, F f) {
   for (int64_t o = 0; o < s.outer; ++o) {
     for (int64_t j = 0; j < s.middle; ++j) {
       const int64_t row = (o * s.middle + j) * s.inner;
+      // Several sums at a time: one would wait for itself at every element.
+      constexpr int64_t kParts = 16;
+      float parts[kParts] = {};
+      int64_t i = 0;
+      for (; i + kParts <= s.inner; i += kParts) {
+        for (int64_t k = 0; k < kParts; ++k) parts[k] += f(row + i + k);
+      }
       float sum = 0;
-      for (int64_t i = 0; i < s.inner; ++i) sum += f(row + i);
+      for (float part : parts) sum += part;
+      for (; i < s.inner; ++i) sum += f(row + i);
       sums[j] += sum;
     }
   }

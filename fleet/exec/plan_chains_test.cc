@@ -337,6 +337,45 @@ TEST_F(ChainTest, TakesMemoryOnlyForWhatOthersRead) {
   EXPECT_LE(schedule->last_plan()->arena_bytes(), 100 * 1000 * 4 + 64);
 }
 
+// Backward computes cheap values of forward again, from what is there anyway.
+TEST_F(ChainTest, CheapValuesAreComputedAgain) {
+  agrees_ = Near;  // of the mean
+  Data("x", {-1, 100});
+  std::string h = Gelu(Gelu("x"));
+  std::string loss = Unary("mean", Unary("square", h));
+  Backward(loss);
+  auto bytes = [&](int64_t rows) {
+    Schedule* schedule = Compare(
+        [&] {
+          return Tensors{at::randn({rows, 100})};
+        },
+        {"x"}, {loss, "x@GRAD"}, 3);
+    return schedule->last_plan()->arena_bytes() / (rows * 100 * 4.0);
+  };
+  // Small ones go through memory: the steps take less than the calls.
+  const double small = bytes(100), large = bytes(1000);
+  EXPECT_LE(large, small);
+  EXPECT_LE(large, 4.1);  // tanh of both, what lies between, the gradient
+}
+
+TEST_F(ChainTest, WhatIsComputedAgainSeesTheOldParameters) {
+  agrees_ = Near;
+  Data("x", {-1, 300});
+  std::string w = Parameter("w", {300, 300});  // large: updated early
+  std::string a = Mul("x", w);
+  std::string b = Unary("tanh", a);
+  std::string loss = Total(Mul(b, a));
+  Backward(loss);
+  Sgd(0.25);
+  std::string c = Unary("tanh", Add(a, b));  // after the update
+  Schedule* schedule = Compare(
+      [] {
+        return Tensors{at::randn({300, 300})};
+      },
+      {"x"}, {c, loss});
+  ASSERT_NE(schedule->last_plan(), nullptr);
+}
+
 TEST_F(ChainTest, OperandsThatAreSpread) {
   for (int64_t inner : {1, 4, 37, 1024, 1500}) {
     SCOPED_TRACE(inner);
