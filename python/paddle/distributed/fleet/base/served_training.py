@@ -26,6 +26,7 @@ class ServedTraining:
         self.mode = mode or Mode("async")
         self._queue = queue
         self.ends_with_executor = False
+        self._stopped = False
         self._worker = None
         self._tables = []
         # Rewritten programs and, by them, what they were before.
@@ -88,6 +89,11 @@ class ServedTraining:
         """What an executor runs for `program`: itself, or a copy that asks servers for
         the rows of tables that this worker does not have."""
         if program in self._origins or program in self._startups:
+            if self._stopped:
+                raise RuntimeError(
+                    f"{self.role} has stopped, and can train no more: stop_worker() is "
+                    "the end"
+                )
             return program
         known = self._test_programs.get(program)
         if known is not None and known[0] == program._version:
@@ -122,6 +128,7 @@ class ServedTraining:
     def stop(self):
         """Everything that this worker computed is on the servers; it is done."""
         self.worker.stop()
+        self._stopped = True
 
     def forget(self):
         """Executors no longer ask this object what to run."""
@@ -132,7 +139,7 @@ class ServedTraining:
         """An executor will not be used any more."""
         if self.ends_with_executor and self._worker is not None:
             if self._worker.connected:
-                self._worker.stop()
+                self.stop()
 
     def stats(self):
         """What the worker counted; {} before it has connected."""

@@ -1,0 +1,405 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the processes of the tests do: `cases.py CASE ...`, under fleetrun or alone."""
+
+import os
+import sys
+
+import numpy as np
+import paddle
+from paddle import static
+from paddle.distributed import fleet
+from programs import (
+    BATCH,
+    KEYS,
+    batch,
+    build,
+    dense_parameters,
+    make_optimizer,
+    share,
+)
+
+STEPS = 20
+
+
+def strategy_of(mode):
+    strategy = fleet.DistributedStrategy()
+    strategy.a_sync = mode in ("async", "geo")
+    configs = {"lr_decay_steps": 1}
+    if mode == "geo":
+        configs["k_steps"] = 4
+    strategy.a_sync_configs = configs
+    return strategy
+
+
+class Model:
+    """A program of the job, and an executor that is ready to run it. On a server it
+    serves, and the process ends."""
+
+    def __init__(self, kind, optimizer="SGD", mode="sync", load=None, **options):
+        # Each worker starts elsewhere; worker 0's start counts.
+        paddle.seed(7 + max(fleet.worker_index(), 0))
+        self.loss, self.prediction = build(kind, **options)
+        self.test = static.default_main_program().clone(for_test=True)
+        self.kind, self.optimizer = kind, make_optimizer(optimizer)
+        fleet.distributed_optimizer(self.optimizer, strategy_of(mode))
+        fleet.minimize(self.loss)
+        if fleet.is_server():
+            fleet.init_server(load)
+            fleet.run_server()
+            sys.exit(0)
+        self.exe = static.Executor(paddle.CPUPlace())
+        self.exe.run(static.default_startup_program())
+
+    def step(self, number):
+        feed = share(batch(number), fleet.worker_index(), fleet.worker_num())
+        (loss,) = self.exe.run(feed=feed, fetch_list=[self.loss])
+        rate = self.optimizer._learning_rate
+        if hasattr(rate, "step") and fleet.server_num() == 0:
+            rate.step()
+        return loss.item()
+
+    def evaluate(self, number=99):
+        """The loss of the test program, and what it predicts, of a whole batch."""
+        fetches = [self.loss, self.prediction]
+        loss, out = self.exe.run(self.test, feed=batch(number), fetch_list=fetches)
+        return loss.item(), out
+
+    def values(self):
+        """All parameters; the table as the servers have it."""
+        values = dense_parameters()
+        if self.kind == "dense":
+            return values
+        if fleet.server_num() == 0:
+            table = static.global_scope().find_var("table").get_tensor()
+            values["table"] = np.array(table)
+        else:
+            rows = fleet.fleet._training.worker.pull_rows("table", 0, KEYS)
+            values["table"] = rows.numpy()
+        return values
+
+
+def set_dense(values):
+    scope = static.global_scope()
+    for name, value in values.items():
+        if name != "table":
+            scope.find_var(name).get_tensor().set(value)
+
+
+# ---- training
+
+
+def train(kind, optimizer, mode, initial, out, steps=STEPS):
+    """Alone it begins where the workers began."""
+    model = Model(kind, optimizer, mode)
+    if fleet.server_num() == 0:
+        set_dense(np.load(initial))
+    elif fleet.is_first_worker():
+        np.savez(initial, **dense_parameters())
+    losses = [model.step(number % 4) for number in range(int(steps))]
+    print("LOSS", np.mean(losses[:4]), np.mean(losses[-4:]), flush=True)
+    if fleet.server_num():
+        fleet.barrier_worker()
+    if fleet.is_first_worker():
+        np.savez(out, **model.values())
+    stats = fleet.worker_stats()
+    assert stats.get("steps", int(steps)) == int(steps), stats
+
+
+def save_then_go_on(kind, optimizer, initial, folder, out):
+    """Ten steps, a save, and where ten more lead."""
+    model = Model(kind, optimizer)
+    if fleet.server_num() == 0:
+        set_dense(np.load(initial))
+    elif fleet.is_first_worker():
+        np.savez(initial, **dense_parameters())
+    for number in range(10):
+        model.step(number)
+    if fleet.server_num() and fleet.is_first_worker():
+        fleet.save_persistables(model.exe, folder)
+    for number in range(10, 20):
+        model.step(number)
+    if fleet.is_first_worker():
+        np.savez(out, **model.values())
+
+
+def go_on_from(kind, optimizer, folder, out):
+    """The second ten steps, from a save."""
+    model = Model(kind, optimizer, load=folder)
+    for number in range(10, 20):
+        model.step(number)
+    if fleet.is_first_worker():
+        np.savez(out, **model.values())
+
+
+def delta(folder, out):
+    """A base save, a step, a save of what changed, and what a server makes of both."""
+    model = Model("sparse")
+    model.step(0)
+    if fleet.is_first_worker():
+        fleet.save_persistables(model.exe, folder, mode=1)
+    fleet.barrier_worker()
+    model.step(1)
+    if fleet.is_first_worker():
+        fleet.save_persistables(model.exe, folder, mode=2)
+        np.savez(out, **model.values())
+
+
+def read_back(folder, out):
+    model = Model("sparse", load=folder)
+    np.savez(out, **model.values())
+
+
+# ---- evaluation and inference
+
+
+def evaluate():
+    """A clone made before minimize sees what training does, and makes no rows."""
+    model = Model("sparse")
+    worker = fleet.fleet._training.worker
+    assert worker.table_stats("table")["rows"] == 0
+    first, _ = model.evaluate(0)
+    assert worker.table_stats("table")["rows"] == 0
+    for number in range(80):
+        model.step(number % 2)
+    seen = len(set(np.concatenate([batch(n)["ids"].ravel() for n in range(2)])))
+    assert worker.table_stats("table")["rows"] == seen
+    last, out = model.evaluate(0)
+    assert last < first and out.shape == (BATCH, 1)
+    after = static.default_main_program().clone(for_test=True)
+    (again,) = model.exe.run(after, feed=batch(0), fetch_list=[model.prediction])
+    np.testing.assert_allclose(again, out, rtol=1e-6)
+
+
+def save_model(kind, folder, out):
+    model = Model(kind)
+    for number in range(10):
+        model.step(number)
+    fleet.barrier_worker()
+    if fleet.is_first_worker():
+        feeds = ["ids", "dense"]
+        made = fleet.save_inference_model(
+            model.exe, folder, feeds, [model.prediction], model.test
+        )
+        assert made == [model.prediction.name]
+        fleet.save_persistables(model.exe, folder)
+        np.save(out, model.evaluate()[1])
+
+
+def run_model(folder, out):
+    """A bounded model runs alone."""
+    exe = static.Executor(paddle.CPUPlace())
+    program, feeds, fetches = paddle.fluid.io.load_inference_model(folder, exe)
+    feed = {name: batch(99)[name] for name in feeds}
+    (predicted,) = exe.run(program, feed=feed, fetch_list=fetches)
+    np.testing.assert_allclose(predicted, np.load(out), rtol=1e-6, atol=1e-7)
+
+
+def infer(kind, folder, out):
+    """Another job that only infers."""
+    from paddle.distributed.fleet.utils.ps_util import DistributedInfer
+
+    loss, prediction = build(kind)
+    exe = static.Executor(paddle.CPUPlace())
+    distributed = DistributedInfer()
+    distributed.init_distributed_infer_env(exe, loss, dirname=folder)
+    if fleet.is_server():
+        return
+    program = distributed.get_dist_infer_program()
+    (predicted,) = exe.run(program, feed=batch(99), fetch_list=[prediction])
+    np.testing.assert_allclose(predicted, np.load(out), rtol=1e-6, atol=1e-7)
+    fleet.stop_worker()
+
+
+# ---- tables
+
+
+def entry():
+    """A key that was asked for once has no row."""
+    model = Model("sparse", entry=paddle.distributed.CountFilterEntry(2))
+    worker = fleet.fleet._training.worker
+    ids = np.array([[1, 1, 1], [2, 3, 4]])
+    feed = {"ids": ids, "dense": batch(0)["dense"][:2], "label": batch(0)["label"][:2]}
+    model.exe.run(feed=feed, fetch_list=[model.loss])
+    rows = worker.pull_rows("table", 0, 5).numpy()
+    assert rows[1].any() and not rows[[0, 2, 3, 4]].any(), rows
+    model.exe.run(feed=feed, fetch_list=[model.loss])
+    rows = worker.pull_rows("table", 0, 5).numpy()
+    assert rows[1:].any(1).all() and not rows[0].any(), rows
+
+
+def shrink():
+    """Rows that nobody asks for go."""
+    model = Model("sparse")
+    worker = fleet.fleet._training.worker
+    model.step(0)
+    seen = len(set(batch(0)["ids"].ravel()))
+    assert worker.table_stats("table")["rows"] == seen
+    assert fleet.shrink(2) == 0
+    assert fleet.shrink(2) == seen
+    assert worker.table_stats("table")["rows"] == 0
+
+
+def files(folder):
+    """What a save leaves, and load_model takes back."""
+    model = Model("sparse")
+    for number in range(5):
+        model.step(number)
+    fleet.save_persistables(model.exe, folder, text=True)
+    saved = model.values()
+    names = sorted(os.listdir(folder))
+    for name in dense_parameters():
+        assert name in names, names
+    assert not any("table@" in name for name in names), names
+    model.step(5)
+    assert any((model.values()[n] != saved[n]).any() for n in saved)
+    fleet.load_model(folder)
+    for name, value in model.values().items():
+        np.testing.assert_array_equal(value, saved[name])
+    rows = fleet.save_cache_model(os.path.join(folder, "cache"))
+    assert rows == worker_rows()
+    target = os.path.join(folder, "dense")
+    scope, program = static.global_scope(), static.default_main_program()
+    one = next(iter(dense_parameters()))
+    fleet.save_dense_params(model.exe, target, scope, program, [one])
+    assert os.listdir(target) == [one]
+
+
+def worker_rows():
+    return fleet.fleet._training.worker.table_stats("table")["rows"]
+
+
+def bad_ids():
+    """An id outside of a bounded table is named, and harms nobody."""
+    model = Model("bounded")
+    feed = batch(0)
+    feed["ids"][3, 1] = KEYS + 5
+    try:
+        model.exe.run(feed=feed, fetch_list=[model.loss])
+    except ValueError as error:
+        assert str(KEYS + 5) in str(error) and "table" in str(error), error
+    else:
+        raise AssertionError("the id was taken")
+    model.step(1)
+
+
+# ---- together
+
+
+def together():
+    me, count = fleet.worker_index(), fleet.worker_num()
+    if fleet.is_server():
+        fleet.run_server()
+        return
+    fleet.barrier_worker()
+    util = fleet.util
+    total = util.all_reduce(np.array([[me + 1, 10.5]]))
+    np.testing.assert_array_equal(total, [[sum(range(1, count + 1)), 10.5 * count]])
+    assert util.all_reduce(me, "max") == count - 1
+    assert util.all_reduce([me + 1], "min").tolist() == [1]
+    assert util.all_gather({"me": me}) == [{"me": i} for i in range(count)]
+    util.barrier()
+    np.testing.assert_array_equal(fleet.metrics.sum(np.ones(3)), np.full(3, count))
+    big = util.all_gather(np.full(300_000, me))
+    assert [array[0] for array in big] == list(range(count))
+
+
+def before_and_after():
+    """init_worker may come before or after the startup program, or twice."""
+    loss, _ = build("dense")
+    fleet.distributed_optimizer(make_optimizer("SGD"), strategy_of("async"))
+    fleet.minimize(loss)
+    if fleet.is_server():
+        fleet.run_server()
+        return
+    exe = static.Executor(paddle.CPUPlace())
+    if fleet.worker_index() == 0:
+        fleet.init_worker()
+    exe.run(static.default_startup_program())
+    fleet.init_worker()
+    losses = [exe.run(feed=batch(n), fetch_list=[loss])[0].item() for n in range(5)]
+    assert losses[0] > 0
+    fleet.stop_worker()
+    fleet.stop_worker()
+    try:
+        exe.run(feed=batch(0), fetch_list=[loss])
+    except Exception as error:
+        print("AFTER STOP", error)
+    else:
+        raise AssertionError("a worker that stopped went on")
+
+
+def two_models():
+    """Two programs, minimized one after the other, over the same servers."""
+    found = []
+    for number in (0, 1):
+        main, startup = static.Program(), static.Program()
+        with static.program_guard(main, startup):
+            x = static.data("x", [None, 2], "float32")
+            loss = paddle.mean(static.nn.fc(x, 1) ** 2)
+            fleet.distributed_optimizer(make_optimizer("SGD"), strategy_of("sync"))
+            fleet.minimize(loss, startup)
+        found.append((main, startup, loss))
+    if fleet.is_server():
+        fleet.run_server()
+        return
+    ids = [table.id for table in fleet.fleet._training.tables]
+    assert len(set(ids)) == 4, ids
+    exe = static.Executor(paddle.CPUPlace())
+    for main, startup, loss in found:
+        exe.run(startup)
+        feed = {"x": np.ones((4, 2), "float32")}
+        losses = [exe.run(main, feed, [loss])[0].item() for _ in range(5)]
+        assert losses[-1] < losses[0], losses
+
+
+# ---- started by mpirun
+
+
+def under_mpi():
+    """Even ranks serve, odd ranks train, with the older Fleet."""
+    import paddle.fluid as fluid
+    from paddle.fluid.incubate.fleet.base.role_maker import MPISymetricRoleMaker
+    from paddle.fluid.incubate.fleet.parameter_server import distribute_transpiler
+
+    older = distribute_transpiler.fleet
+    older.init(MPISymetricRoleMaker())
+    loss, _ = build("sparse")
+    strategy = distribute_transpiler.StrategyFactory.create_sync_strategy()
+    optimizer = older.distributed_optimizer(fluid.optimizer.SGD(0.3), strategy)
+    optimizer.minimize(loss)
+    if older.is_server():
+        older.init_server()
+        older.run_server()
+        print("SERVED", older.server_index(), flush=True)
+        return
+    exe = fluid.Executor(fluid.CPUPlace())
+    older.init_worker()
+    exe.run(older.startup_program)
+    for number in range(3):
+        feed = share(batch(number), older.worker_index(), older.worker_num())
+        exe.run(older.main_program, feed=feed, fetch_list=[loss])
+    total = np.zeros(1)
+    older.all_reduce_worker(np.ones(1), total)
+    older.stop_worker()
+    print("TRAINED", older.worker_index(), total.item(), flush=True)
+
+
+# ---- ends
+
+
+def ends(how):
+    model = Model("dense", mode="async")
+    model.step(0)
+    if fleet.worker_index() == 1:
+        if how == "exception":
+            raise ArithmeticError("worker 1 gave up")
+        if how == "exit":
+            sys.exit(3)
+    model.step(1)
+
+
+if __name__ == "__main__":
+    paddle.enable_static()
+    if sys.argv[1] != "under_mpi":
+        fleet.init()
+    globals()[sys.argv[1]](*sys.argv[2:])
