@@ -23,7 +23,7 @@ build: bootstrap build/release/build.ninja ## set up and build everything
 	@ln -sfn ../../build/release/bin/fleetrun .venv/bin/fleetrun
 	@ln -sfn ../../build/release/bin/fleet_server .venv/bin/fleet_server
 
-demo: build ## train an image classifier in one process, then in two, and compare
+demo: build ## train two models, each in one process and in several, and compare
 	@$(PYTHON) examples/python/demo.py
 
 test: build ## set up, build, and pass all tests

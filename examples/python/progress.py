@@ -7,8 +7,11 @@ import time
 
 
 class Progress:
-    def __init__(self, total, width=28, out=sys.stdout):
-        self.total, self.width, self.out = total, width, out
+    """Of `total` steps. Speed is in steps/s, or in what `unit` counts of each step:
+    (500, "examples")."""
+
+    def __init__(self, total, unit=(1, "steps"), width=28, out=sys.stdout):
+        self.total, self.unit, self.width, self.out = total, unit, width, out
         self.done = 0
         self.start = self.last_drawn = time.monotonic()
         self.terminal = out.isatty()
@@ -32,12 +35,16 @@ class Progress:
     def draw(self, now, figures):
         speed = self.done / max(now - self.start, 1e-9)
         left = (self.total - self.done) / speed
+        count, unit = self.unit
         filled = self.width * self.done // self.total
         bar = "█" * filled + "·" * (self.width - filled)
-        shown = "  ".join(f"{k} {v:.3f}" for k, v in figures.items())
+        shown = "  ".join(
+            f"{name} {value}" if isinstance(value, int) else f"{name} {value:.3f}"
+            for name, value in figures.items()
+        )
         line = (
             f"{bar} {self.done}/{self.total}  {shown}  "
-            f"{speed:5.1f} steps/s  {int(left) // 60}:{int(left) % 60:02d} left"
+            f"{speed * count:5.{0 if count > 1 else 1}f} {unit}/s  {int(left) // 60}:{int(left) % 60:02d} left"
         )
         ends = self.terminal and self.done < self.total
         self.out.write(("\r\033[K" if self.terminal else "") + line)
