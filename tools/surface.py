@@ -39,6 +39,9 @@ CLASSES = (
     "paddle.distributed.ReduceOp",
     "paddle.distributed.fleet.DistributedStrategy",
     "paddle.distributed.fleet.base.role_maker.RoleMakerBase",
+    "paddle.fluid.transpiler.DistributeTranspiler",
+    "paddle.fluid.incubate.fleet.base.role_maker.RoleMakerBase",
+    "paddle.fluid.incubate.fleet.parameter_server.distribute_transpiler.fleet",
 )
 # Members that a test uses without naming them.
 SPELLINGS = {
