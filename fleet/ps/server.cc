@@ -246,9 +246,10 @@ void PsServer::Adopt(std::unique_ptr<Channel> channel, const char* way) {
 }
 
 void PsServer::Abort(const Status& why) {
+  // Without the lock: who ends a step holds the roster's and asks for this one.
+  roster_.Abort(why);
   base::MutexLock lock(mutex_);
   aborted_ = true;
-  roster_.Abort(why);
   for (auto& listener : listeners_) listener->Abort(why);
   for (Connection& connection : connections_) connection.channel->Abort(why);
 }
