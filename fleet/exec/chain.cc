@@ -9,6 +9,7 @@
 #include <ATen/Parallel.h>
 
 #include "fleet/exec/direct.h"
+#include "fleet/ops/rows.h"
 
 namespace fleet::exec {
 namespace {
@@ -16,11 +17,14 @@ namespace {
 // 4 KB: half a dozen of them fit in the first cache, and the call of an
 // operation is a few percent of its work on one.
 constexpr int64_t kBlock = 1024;
-// What a chain has room for. The rooms lie on the stack, 48 KB.
-constexpr size_t kMaxRooms = 12;
-constexpr size_t kMaxPlaces = 64;
-constexpr size_t kMaxLaid = 8;
+// What a chain has room for. The rooms lie on the stack, 96 KB; most chains use
+// a few of them, those that use more still find them in the second cache.
+constexpr size_t kMaxRooms = 24;
+constexpr size_t kMaxPlaces = 96;
+constexpr size_t kMaxLaid = 12;
 constexpr size_t kMaxNumbers = 64;
+constexpr size_t kMaxSums = 64;
+constexpr int64_t kMaxParts = 8;
 constexpr uint8_t kNowhere = kMaxPlaces;  // an operand that is absent
 
 // The elements of a value that lie over [first, first + size) of the pass.
@@ -49,6 +53,41 @@ const float* Lay(const Spread& s, const float* y, int64_t first, int64_t size,
     }
   }
   return room;
+}
+
+// Adds the elements of a block that begins at `first` to the sums over which
+// they lie.
+void Accumulate(const Spread& s, const float* x, int64_t first, int64_t size,
+                float* sums) {
+  static const base::BlockFunction add =
+      base::FindBlockFunction(base::BlockOp::kAdd);
+  const int64_t begin = first % (s.middle * s.inner);
+  int64_t j = begin / s.inner;
+  int64_t left = s.inner - begin % s.inner;
+  if (s.inner == 1 && s.middle < 64) {  // too short for calls
+    for (int64_t i = 0; i < size; ++i) {
+      sums[j] += x[i];
+      j = j + 1 == s.middle ? 0 : j + 1;
+    }
+    return;
+  }
+  for (int64_t i = 0; i < size;) {
+    if (s.inner == 1) {
+      const int64_t n = std::min(size - i, s.middle - j);
+      add({.a = sums + j,
+           .b = x + i,
+           .out = sums + j,
+           .size = static_cast<size_t>(n)});
+      i += n;
+      j = 0;
+    } else {
+      const int64_t n = std::min(size - i, left);
+      sums[j] += static_cast<float>(ops::Total(n, x + i));
+      i += n;
+      left = s.inner;
+      j = j + 1 == s.middle ? 0 : j + 1;
+    }
+  }
 }
 
 }  // namespace
@@ -119,7 +158,15 @@ class Chain::Maker {
     for (size_t room = 0; room < free_at_.size(); ++room) {
       if (free_at_[room] == i) free_at_[room] = kNone;
     }
-    if (last_use_[i] == kForever) {
+    if (from.is_sum) {
+      const Spread& spread = from.out.spread;
+      to.function = nullptr;
+      to.out = Checked(chain_.sums_.size(), kMaxSums);
+      chain_.sums_.push_back(
+          {from.out.index, spread, from.factor, chain_.sums_size_});
+      chain_.sums_size_ += spread.middle;
+      chain_.writes_.push_back(from.out.index);
+    } else if (last_use_[i] == kForever) {
       to.out = PlaceValue(from.out.index);
       chain_.writes_.push_back(from.out.index);
     } else {
@@ -211,6 +258,12 @@ std::shared_ptr<const Chain> Chain::Make(
   // As many operations as make a thread of its own worth while.
   const auto work = static_cast<int64_t>(chain->steps_.size() + 1);
   chain->grain_ = std::max(65536 / work, 4 * kBlock);
+  if (!chain->sums_.empty()) {
+    // Not more than a sum is worth, whose parts must be added again.
+    chain->num_parts_ = std::clamp<int64_t>(
+        numel / std::max(chain->grain_, 8 * chain->sums_size_), 1, kMaxParts);
+    chain->partial_.resize(chain->num_parts_ * chain->sums_size_);
+  }
   return chain;
 }
 
@@ -221,17 +274,47 @@ void Chain::Run(void* const* memory) const {
     numbers[i] =
         number.value == kNone ? number.number : *FloatIn(memory, number.value);
   }
-  if (numel_ <= grain_) {
-    RunRange(memory, numbers.data(), 0, numel_);
+  if (!sums_.empty()) {
+    RunParts(memory, numbers.data());
+  } else if (numel_ <= grain_) {
+    RunRange(memory, numbers.data(), 0, numel_, nullptr);
   } else {
     at::parallel_for(0, numel_, grain_, [&](int64_t begin, int64_t end) {
-      RunRange(memory, numbers.data(), begin, end);
+      RunRange(memory, numbers.data(), begin, end, nullptr);
     });
   }
 }
 
+void Chain::RunParts(void* const* memory, const float* numbers) const {
+  std::fill(partial_.begin(), partial_.end(), 0.0f);
+  const int64_t blocks = (numel_ + kBlock - 1) / kBlock;
+  const int64_t size = (blocks + num_parts_ - 1) / num_parts_ * kBlock;
+  auto run = [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      RunRange(memory, numbers, part * size,
+               std::min((part + 1) * size, numel_),
+               partial_.data() + part * sums_size_);
+    }
+  };
+  if (num_parts_ == 1) {
+    run(0, 1);
+  } else {
+    at::parallel_for(0, num_parts_, 1, run);
+  }
+  for (const Sum& sum : sums_) {
+    float* out = FloatOut(memory, sum.value);
+    for (int64_t j = 0; j < sum.spread.middle; ++j) {
+      float total = 0;
+      for (int64_t part = 0; part < num_parts_; ++part) {
+        total += partial_[part * sums_size_ + sum.offset + j];
+      }
+      out[j] = static_cast<float>(total * sum.factor);
+    }
+  }
+}
+
 void Chain::RunRange(void* const* memory, const float* numbers, int64_t begin,
-                     int64_t end) const {
+                     int64_t end, float* sums) const {
   alignas(64) float rooms[kMaxRooms][kBlock];
   std::array<float*, kMaxPlaces + 1> at;
   at[kNowhere] = nullptr;
@@ -251,6 +334,11 @@ void Chain::RunRange(void* const* memory, const float* numbers, int64_t begin,
                                  first, size, rooms[laid.room], phases[i]));
     }
     for (const Step& step : steps_) {
+      if (step.function == nullptr) {
+        const Sum& sum = sums_[step.out];
+        Accumulate(sum.spread, at[step.a], first, size, sums + sum.offset);
+        continue;
+      }
       step.function({.a = at[step.a],
                      .b = at[step.b],
                      .c = at[step.c],

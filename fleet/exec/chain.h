@@ -40,12 +40,17 @@ struct ChainOperand {
   static ChainOperand Number(float number) { return {kNumber, kNone, number}; }
 };
 
-// One operation of simd_blocks.h.
+// One operation of simd_blocks.h, or a sum.
 struct ChainStep {
-  base::BlockOp op;
+  base::BlockOp op = base::BlockOp::kCopy;
   ChainOperand a, b, c;  // elements
   ChainOperand s, t;     // numbers
   ChainOperand out;      // a temporary, or a value; each is written once
+  // `out` is a smaller value: each element gets the sum of those of `a` over
+  // which it lies by out.spread, times `factor`. The steps of the chain cannot
+  // read it.
+  bool is_sum = false;
+  double factor = 1;
 };
 
 class Chain final {
@@ -62,7 +67,8 @@ class Chain final {
   const std::vector<int>& writes() const { return writes_; }
   size_t num_steps() const { return steps_.size(); }
 
-  // In several threads where there are enough elements. Thread-safe.
+  // In several threads where there are enough elements; one call at a time.
+  // The result does not depend on the number of threads.
   void Run(void* const* memory) const;
 
  private:
@@ -71,7 +77,7 @@ class Chain final {
   // Operands are places in a table of addresses: first the rooms for blocks,
   // then values, then values that are spread.
   struct Step {
-    base::BlockFunction function;
+    base::BlockFunction function;  // null: the sum number `out`
     uint8_t a, b, c, out;
     uint8_t s, t;  // in the table of numbers
   };
@@ -85,9 +91,17 @@ class Chain final {
     uint8_t room;
   };
 
+  struct Sum {
+    int value;
+    Spread spread;
+    double factor;
+    int64_t offset;  // in the sums of a part
+  };
+
   Chain() = default;
   void RunRange(void* const* memory, const float* numbers, int64_t begin,
-                int64_t end) const;
+                int64_t end, float* sums) const;
+  void RunParts(void* const* memory, const float* numbers) const;
 
   int64_t numel_ = 0;
   int64_t grain_ = 0;
@@ -95,6 +109,11 @@ class Chain final {
   std::vector<Number> numbers_;
   std::vector<int> values_;  // as large as the pass
   std::vector<Laid> laid_;
+  std::vector<Sum> sums_;
+  // With sums the elements are divided into parts, each with sums of its own.
+  int64_t num_parts_ = 1;
+  int64_t sums_size_ = 0;  // of one part
+  mutable std::vector<float> partial_;
   std::vector<int> reads_;
   std::vector<int> writes_;
 };

@@ -92,6 +92,16 @@ class Writer {
     form_.steps.back().out = Operand::Of(value);
   }
 
+  // `value` gets the sums of the elements that lie over each of its own, times
+  // `factor`.
+  void GiveSums(int value, const Operand& x, const Spread& spread,
+                double factor = 1) {
+    ChainStep step{.a = Elements(x), .is_sum = true, .factor = factor};
+    step.out = Operand::Of(value);
+    step.out.spread = spread;
+    form_.steps.push_back(step);
+  }
+
   ChainForm Finish() {
     form_.numel = numel_;
     return std::move(form_);
@@ -328,7 +338,7 @@ bool Binary(Writer& w) {
   return true;
 }
 
-// The gradients of X and of Y from X, Y and that of Out.
+// The gradients of X and of Y, which has X's shape, from X, Y and that of Out.
 using PairGrad = void (*)(Writer& w, const Pair& in, const Operand& dout,
                           int dx, int dy);
 
@@ -367,18 +377,42 @@ int Written(const Graph& g, int value) {
   return value == kNone || g.values[value].memory_of != kNone ? kNone : value;
 }
 
-template <PairGrad kGrad>
+// The gradient of a Y that is spread over X, element by element of X.
+using SpreadGrad = Operand (*)(Writer& w, const Pair& in, const Operand& dout,
+                               double& factor);
+
+Operand SumSpreadGrad(Writer&, const Pair&, const Operand& dout, double&) {
+  return dout;
+}
+Operand DifferenceSpreadGrad(Writer&, const Pair&, const Operand& dout,
+                             double& factor) {
+  factor = -1;
+  return dout;
+}
+Operand ProductSpreadGrad(Writer& w, const Pair& in, const Operand& dout,
+                          double&) {
+  return w.Product(dout, in.x);
+}
+
+template <PairGrad kGrad, SpreadGrad kSpreadGrad = nullptr>
 bool BinaryGrad(Writer& w) {
   const int x = w.g.In(w.n, 0), y = w.g.In(w.n, 1), dout = w.g.In(w.n, 2);
   const int dx = w.g.Out(w.n, 0), dy = w.g.Out(w.n, 1);
   const auto spread = ReadSpread(w.g, w.n, x, y, dout);
-  if (!spread || (dy != kNone && !spread->same()) ||
-      (dx != kNone && !w.g.AreFloat({dx})) ||
+  if (!spread || (dx != kNone && !w.g.AreFloat({dx})) ||
       (dy != kNone && !w.g.AreFloat({dy}))) {
     return false;
   }
-  kGrad(w, {w.In(x), w.In(y, *spread)}, w.In(dout), Written(w.g, dx),
-        Written(w.g, dy));
+  const Pair in{w.In(x), w.In(y, *spread)};
+  if (dy == kNone || spread->same()) {
+    kGrad(w, in, w.In(dout), Written(w.g, dx), Written(w.g, dy));
+    return true;
+  }
+  if (kSpreadGrad == nullptr || w.g.values[dy].memory_of != kNone) return false;
+  if (dx != kNone) kGrad(w, in, w.In(dout), Written(w.g, dx), kNone);
+  double factor = 1;
+  const Operand each = kSpreadGrad(w, in, w.In(dout), factor);
+  w.GiveSums(dy, each, *spread, factor);
   return true;
 }
 
@@ -409,6 +443,18 @@ bool Copies(Writer& w, int from) {
   for (int out : w.n.outputs) {
     if (Written(w.g, out) != kNone) w.Give(out, w.In(from));
   }
+  return true;
+}
+
+// All elements into one.
+template <bool kMean>
+bool Total(Writer& w) {
+  const int x = w.g.In(w.n, 0), out = w.g.Out(w.n, 0);
+  if (!w.g.AreFloat({x, out}) || w.g.numel(out) != 1) return false;
+  const int64_t numel = w.g.numel(x);
+  if (numel < 2) return false;
+  w.GiveSums(out, w.In(x), {.inner = numel},
+             kMean ? 1.0 / static_cast<double>(numel) : 1.0);
   return true;
 }
 
@@ -490,19 +536,23 @@ const std::map<std::string_view, Form>& Forms() {
       {"gelu", OfOne<Gelu>},
       {"gelu_grad", OfOneGrad<GeluGrad>},
       {"elementwise_add", Binary<&Writer::Sum>},
-      {"elementwise_add_grad", BinaryGrad<SumGrad>},
+      {"elementwise_add_grad", BinaryGrad<SumGrad, SumSpreadGrad>},
       {"elementwise_sub", Binary<&Writer::Difference>},
-      {"elementwise_sub_grad", BinaryGrad<DifferenceGrad>},
+      {"elementwise_sub_grad",
+       BinaryGrad<DifferenceGrad, DifferenceSpreadGrad>},
       {"minus", Binary<&Writer::Difference>},
       {"minus_grad", BinaryGrad<DifferenceGrad>},
       {"elementwise_mul", Binary<&Writer::Product>},
-      {"elementwise_mul_grad", BinaryGrad<ProductGrad>},
+      {"elementwise_mul_grad", BinaryGrad<ProductGrad, ProductSpreadGrad>},
       {"elementwise_div", Binary<&Writer::Quotient>},
       {"elementwise_div_grad", BinaryGrad<QuotientGrad>},
       {"elementwise_max", Binary<&Writer::Larger>},
       {"elementwise_max_grad", BinaryGrad<ExtremeGrad<true>>},
       {"elementwise_min", Binary<&Writer::Smaller>},
       {"elementwise_min_grad", BinaryGrad<ExtremeGrad<false>>},
+      {"mean", Total<true>},
+      {"reduce_mean", Total<true>},
+      {"reduce_sum", Total<false>},
       {"sum", Sum},
       {"sum_grad", PartsGrad},
       {"assign", View},
@@ -530,6 +580,7 @@ std::optional<ChainForm> FindChainForm(const Graph& graph, int node) {
   if (n.kernel->backward) type += "_grad";
   const auto form = Forms().find(type);
   if (form == Forms().end()) return std::nullopt;
+  // As large as the largest value that it has.
   int64_t numel = 0;
   for (int out : n.outputs) {
     if (out == kNone) continue;
@@ -537,6 +588,9 @@ std::optional<ChainForm> FindChainForm(const Graph& graph, int node) {
     numel = std::max(numel, graph.numel(out));
   }
   if (numel == 0) return std::nullopt;
+  for (int in : n.inputs) {
+    if (in != kNone) numel = std::max(numel, graph.numel(in));
+  }
   Writer writer(graph, n, numel);
   if (!form->second(writer)) return std::nullopt;
   return writer.Finish();

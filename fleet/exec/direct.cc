@@ -38,7 +38,6 @@ bool Separated(const Graph& graph, int first, int last) {
 }
 
 void MakeDirectForms(Graph& graph) {
-  SplitGradients(graph);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const int node = static_cast<int>(i);
     if (graph.nodes[i].direct) continue;

@@ -37,10 +37,6 @@ void FuseFc(Graph& graph);
 // The same for a convolution, the bias added to it, and relu.
 void FuseConv(Graph& graph);
 
-// Gradients of products with a spread operand become two nodes: one works
-// element by element, the other sums. Before nodes have forms.
-void SplitGradients(Graph& graph);
-
 // Turns runs of elementwise nodes into one node each (chain.h), and gives
 // elementwise nodes without direct form one. After the other fusions.
 void FuseChains(Graph& graph);
