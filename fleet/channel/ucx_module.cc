@@ -114,7 +114,11 @@ class UcxStream final : public ByteStream {
   Result<size_t> TryWrite(std::span<const iovec> pieces) override {
     base::MutexLock lock(mutex_);
     ProgressLocked();
-    if (PeerEndedLocked()) return Unavailable(HowItEndedLocked());
+    if (PeerEndedLocked()) {
+      // What went out before was taken, as a kernel would have taken it.
+      if (posted_ == reported_) return Unavailable(HowItEndedLocked());
+      return static_cast<size_t>(posted_ - std::exchange(reported_, posted_));
+    }
     all_posted_ = false;
     if (ep_ == nullptr) return size_t{0};
     PostLocked(pieces);
