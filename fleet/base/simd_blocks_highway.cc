@@ -37,8 +37,11 @@ struct Rest {
   HWY_ALIGN float floats[hn::MaxLanes(D())] = {};
 };
 
+// The arguments are copied: for all that the compiler knows, a vector that is
+// stored could change those of the caller, and each would be read again.
 template <typename F>
-void Map(const BlockArguments& g) {
+void Map(const BlockArguments& given) {
+  const BlockArguments g = given;
   const D d;
   const V s = hn::Set(d, g.s), t = hn::Set(d, g.t);
   const size_t step = hn::Lanes(d);
