@@ -3,13 +3,17 @@
 
 #include <map>
 #include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
 
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAGraph.h>
+#include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include "fleet/base/log.h"
@@ -30,38 +34,99 @@ Status Guarded(F f) {
 }
 
 // The stream of rehearsals and records: libraries keep memory for each stream,
-// so it is always the same.
-c10::Stream SideStream(c10::Device device) {
-  static std::map<int, c10::Stream> streams;
-  static std::mutex mutex;
-  std::lock_guard lock(mutex);
-  auto found = streams.find(device.index());
-  if (found == streams.end()) {
-    const c10::cuda::CUDAStream made =
-        c10::cuda::getStreamFromPool(false, device.index());
-    found = streams.emplace(device.index(), made.unwrap()).first;
-  }
-  return found->second;
-}
-
-std::shared_mutex& Waiting() {
-  static std::shared_mutex mutex;
-  return mutex;
-}
-
-// While it lives, whoever waits for the device gets an error.
-class WaitsAreErrors final {
+// so it is always the same, and one thread at a time uses it.
+class SideStream final {
  public:
-  WaitsAreErrors() : before_(c10::cuda::warning_state().get_sync_debug_mode()) {
-    c10::cuda::warning_state().set_sync_debug_mode(
-        c10::cuda::SyncDebugMode::L_ERROR);
+  explicit SideStream(c10::Device device)
+      : lock_(mutex()), before_(Current(device)), guard_(Get(device)) {
+    Wait(before_);
   }
-  WaitsAreErrors(const WaitsAreErrors&) = delete;
-  WaitsAreErrors& operator=(const WaitsAreErrors&) = delete;
-  ~WaitsAreErrors() { c10::cuda::warning_state().set_sync_debug_mode(before_); }
+  SideStream(const SideStream&) = delete;
+  SideStream& operator=(const SideStream&) = delete;
+
+  static void Wait(c10::Stream stream) {
+    c10::impl::VirtualGuardImpl(stream.device_type()).synchronizeStream(stream);
+  }
+  static c10::Stream Current(c10::Device device) {
+    return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  }
 
  private:
-  const c10::cuda::SyncDebugMode before_;
+  static std::mutex& mutex() {
+    static std::mutex mutex;
+    return mutex;
+  }
+  // With the mutex.
+  static c10::Stream Get(c10::Device device) {
+    static std::map<int, c10::Stream> streams;
+    auto found = streams.find(device.index());
+    if (found == streams.end()) {
+      const c10::cuda::CUDAStream made =
+          c10::cuda::getStreamFromPool(false, device.index());
+      found = streams.emplace(device.index(), made.unwrap()).first;
+    }
+    return found->second;
+  }
+
+  const std::lock_guard<std::mutex> lock_;
+  const c10::Stream before_;
+  const c10::StreamGuard guard_;
+};
+
+// ---- who waits
+
+// What this thread's rehearsal has seen; null outside of one.
+thread_local std::string* waited = nullptr;
+
+// Operations that wait, and say so by their name alone: their results have as
+// many elements as the device says.
+bool AlwaysWaits(std::string_view operation) {
+  static const std::set<std::string_view> kNames = {"aten::_local_scalar_dense",
+                                                    "aten::nonzero",
+                                                    "aten::masked_select",
+                                                    "aten::_unique2",
+                                                    "aten::unique_dim",
+                                                    "aten::unique_consecutive",
+                                                    "aten::bincount",
+                                                    "aten::_coalesce",
+                                                    "aten::repeat_interleave"};
+  return kNames.contains(operation);
+}
+
+bool CopiesToOrFromTheHost(const at::RecordFunction& call) {
+  if (std::string_view(call.name()) != "aten::copy_") return false;
+  const auto inputs = call.inputs();
+  return inputs.size() >= 2 && inputs[0].isTensor() && inputs[1].isTensor() &&
+         inputs[0].toTensor().device() != inputs[1].toTensor().device();
+}
+
+std::unique_ptr<at::ObserverContext> Look(const at::RecordFunction& call) {
+  if (waited != nullptr && waited->empty() &&
+      (AlwaysWaits(call.name()) || CopiesToOrFromTheHost(call))) {
+    *waited = call.name();
+  }
+  return nullptr;
+}
+
+// While it lives, what the operations of this thread do is looked at.
+class Watch final {
+ public:
+  Watch()
+      : handle_(at::addThreadLocalCallback(
+            at::RecordFunctionCallback(Look).needsInputs(true).scopes(
+                {at::RecordScope::FUNCTION}))) {
+    waited = &seen_;
+  }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+  ~Watch() {
+    waited = nullptr;
+    at::removeCallback(handle_);
+  }
+
+ private:
+  std::string seen_;
+  const at::CallbackHandle handle_;
 };
 
 class Recorded final : public CudaGraph {
@@ -139,16 +204,20 @@ Status CudaGraph::Rehearse(c10::Device device,
                            const std::function<Status()>& body) {
   return Guarded([&] {
     const c10::DeviceGuard guard(device);
-    c10::cuda::device_synchronize();
+    const SideStream side(device);
     Status status;
     {
-      const c10::StreamGuard side(SideStream(device));
-      const WaitsAreErrors watch;
+      const Watch watch;
       status = Guarded(body);
     }
-    c10::cuda::device_synchronize();
+    SideStream::Wait(SideStream::Current(device));
     return status;
   });
+}
+
+Status CudaGraph::Waited() {
+  if (waited == nullptr || waited->empty()) return OkStatus();
+  return FailedPrecondition(*waited, " waits for the device");
 }
 
 Result<std::unique_ptr<CudaGraph>> CudaGraph::Record(
@@ -156,18 +225,11 @@ Result<std::unique_ptr<CudaGraph>> CudaGraph::Record(
   auto graph = std::make_unique<Recorded>();
   const Status status = Guarded([&] {
     const c10::DeviceGuard guard(device);
-    c10::cuda::device_synchronize();
-    const c10::StreamGuard side(SideStream(device));
+    const SideStream side(device);
     return graph->Record(device, pool, body);
   });
   RETURN_IF_ERROR(status);
   return std::unique_ptr<CudaGraph>(std::move(graph));
-}
-
-CudaGraph::MayWait CudaGraph::HoldOffRehearsals() { return MayWait(Waiting()); }
-
-CudaGraph::Alone CudaGraph::TryToBeAlone() {
-  return Alone(Waiting(), std::try_to_lock);
 }
 
 }  // namespace fleet::exec

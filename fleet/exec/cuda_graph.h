@@ -11,8 +11,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <shared_mutex>
 #include <utility>
 
 #include <c10/core/Device.h>
@@ -35,29 +33,27 @@ class CudaGraph {
   static Pool NewPool();
 
   // Runs `body` on a stream of its own, after everything that was queued on the
-  // device, and waits for the end. Fails with what `body` says, and where
-  // `body` waits for the device, which a graph cannot do; what it did until
-  // then is done. Also the libraries under LibTorch are warm afterwards. It
-  // watches the whole process for waits: the caller is alone.
+  // current one, and waits for the end. Fails with what `body` says. Meanwhile
+  // Waited() is of use. Also the libraries under LibTorch are warm afterwards.
   static Status Rehearse(c10::Device device,
                          const std::function<Status()>& body);
 
+  // For the body of a rehearsal: FailedPrecondition when an operation of
+  // LibTorch has waited for the device since the rehearsal began, which a graph
+  // cannot do. The message names it. Operations that wait unseen make Record()
+  // fail. OK outside of rehearsals. Knows its own thread only.
+  static Status Waited();
+
   // A graph of what `body` queues on the current stream; nothing of it is
-  // executed. `body` must have been rehearsed. Memory that LibTorch gives it
-  // comes from `pool`, and what is not given back stays for as long as the
-  // tensor. After an error everything is as before.
+  // executed, and other threads may use the device meanwhile. `body` must have
+  // been rehearsed. Memory that LibTorch gives it comes from `pool`, and what
+  // is not given back stays for as long as the tensor. After an error
+  // everything is as before.
   static Result<std::unique_ptr<CudaGraph>> Record(
       c10::Device device, Pool pool, const std::function<Status()>& body);
 
   // Queues everything on the current stream.
   virtual Status Replay() = 0;
-
-  // Who runs a program that may wait holds the first, who rehearses the second,
-  // which is empty while others hold the first.
-  using MayWait = std::shared_lock<std::shared_mutex>;
-  using Alone = std::unique_lock<std::shared_mutex>;
-  static MayWait HoldOffRehearsals();
-  static Alone TryToBeAlone();
 };
 
 }  // namespace fleet::exec

@@ -19,7 +19,6 @@ Result<std::unique_ptr<CudaGraph>> CudaGraph::Record(
     c10::Device, Pool, const std::function<Status()>&) {
   return Absent();
 }
-CudaGraph::MayWait CudaGraph::HoldOffRehearsals() { return {}; }
-CudaGraph::Alone CudaGraph::TryToBeAlone() { return {}; }
+Status CudaGraph::Waited() { return OkStatus(); }
 
 }  // namespace fleet::exec

@@ -74,7 +74,6 @@ Result<std::vector<at::Tensor>> Schedule::RunOnGpu(
 Result<std::vector<at::Tensor>> Schedule::RunPlainOnGpu(
     Scope& scope, std::span<const at::Tensor> feeds,
     const ops::Context& context) {
-  const CudaGraph::MayWait may_wait = CudaGraph::HoldOffRehearsals();
   std::vector<at::Tensor> moved;
   try {
     for (const at::Tensor& feed : feeds) {
@@ -177,6 +176,7 @@ Status Schedule::RunRecordable(Record& record, Scope& scope,
     record.checks.set_operation(step.what);
     if (!sharers_[i].empty()) Unshare(i);
     status = RunOne(step, frame);
+    if (status.ok()) status = CudaGraph::Waited().WithContext(step.what);
     for (Place place : step.outputs) {
       if (!status.ok() || place == kNothing) continue;
       const at::Tensor& value = values_[place];
@@ -199,8 +199,6 @@ Status Schedule::RunRecordable(Record& record, Scope& scope,
 Result<std::vector<at::Tensor>> Schedule::MakeRecord(
     Record& record, Scope& scope, std::span<const at::Tensor> feeds,
     const ops::Context& context) {
-  CudaGraph::Alone alone = CudaGraph::TryToBeAlone();
-  if (!alone.owns_lock()) return RunPlainOnGpu(scope, feeds, context);
   record.graph.reset();
   record.fetches.clear();
   record.kept.clear();
@@ -209,7 +207,6 @@ Result<std::vector<at::Tensor>> Schedule::MakeRecord(
   Status status = ++record.num_attempts > kMaxAttempts
                       ? FailedPrecondition("its variables always move")
                       : Rehearse(record, scope, feeds, context, fetched);
-  alone.unlock();
   const bool done = status.ok();  // this run; the next ones replay it
   if (done) {
     FindKept(scope);
