@@ -63,6 +63,10 @@ LateChecks* LateChecks::Of(at::Device device) {
   return collecting != nullptr && HasGpuKernels(device) ? collecting : nullptr;
 }
 
+at::Tensor LateChecks::Add(std::string message) {
+  return Add(message.c_str(), 0, -1);
+}
+
 at::Tensor LateChecks::Add(const char* what, int64_t begin, int64_t end) {
   TORCH_CHECK(checks_.size() < kMaxChecks, "more than ", kMaxChecks,
               " checks of indices");
@@ -83,6 +87,10 @@ Status LateChecks::Take() {
   for (const Check& check : checks_) {
     RangeNote found;
     if (!TakeNote(check.note, &found) || !status.ok()) continue;
+    if (check.end < check.begin) {
+      status = InvalidArgument(check.operation, ": ", check.what);
+      continue;
+    }
     status = InvalidArgument(
         check.operation, ": ", check.what, " ", found.value, " at position ",
         found.position, " is outside [", check.begin, ", ", check.end, ")");

@@ -57,6 +57,8 @@ class LateChecks final {
   // Where a kernel leaves word (gpu_kernels.h) of elements outside. Fails when
   // there are more than kMaxChecks.
   at::Tensor Add(const char* what, int64_t begin, int64_t end);
+  // The same for another kind of mistake, which `message` tells.
+  at::Tensor Add(std::string message);
 
   // InvalidArgument for an element outside that a check has met since the last
   // call. What the device has not done yet is not known yet.
@@ -70,7 +72,7 @@ class LateChecks final {
     std::string operation;
     std::string what;
     int64_t begin;
-    int64_t end;
+    int64_t end;  // below `begin`: `what` says it all
     at::Tensor note;
   };
   std::string operation_;

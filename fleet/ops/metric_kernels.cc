@@ -7,6 +7,8 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/isnan.h>
 
+#include "fleet/ops/gpu_kernels.h"
+#include "fleet/ops/index_check.h"
 #include "fleet/ops/kernels.h"
 
 namespace fleet::ops {
@@ -20,7 +22,14 @@ std::tuple<Tensor, Tensor, Tensor> Accuracy(const Tensor& out,
   int64_t num_rows = indices.size(0);
   TORCH_CHECK(num_rows > 0, "the batch is empty");
   // A NaN counts as larger than every number, so it is among the best.
-  TORCH_CHECK(!at::any(at::isnan(out)).item<bool>(), "input has a NaN");
+  const char* message = "input has a NaN";
+  Tensor bad = at::isnan(out);
+  if (LateChecks* late = LateChecks::Of(out.device())) {
+    GpuCheckRange(bad.to(at::kLong).contiguous(), 0, 1, 0, 0,
+                  late->Add(message));
+  } else {
+    TORCH_CHECK(!at::any(bad).item<bool>(), message);
+  }
   Tensor correct = at::any(indices == label.reshape({num_rows, 1}), 1).sum();
   auto options = correct.options().dtype(at::kInt);
   return {(correct.to(at::kFloat) / static_cast<double>(num_rows)).reshape({1}),

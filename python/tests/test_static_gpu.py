@@ -2,6 +2,8 @@
 """Programs on a GPU are recorded as CUDA graphs after a few runs, and give the same values
 as without. Where the tests run on the CPU nothing is recorded, and everything else holds."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import paddle
 import pytest
@@ -233,6 +235,21 @@ def test_a_label_outside_fails_in_the_run_that_would_be_recorded():
         np.testing.assert_array_equal(value, old)
 
 
+def test_threads_record_side_by_side():
+    alone = Training(mlp, RULES["adam"])
+    wanted = [alone.step(alone.batch(step)) for step in range(20)]
+    trainings = [Training(mlp, RULES["adam"]) for _ in range(3)]
+
+    def run(training):
+        return [training.step(training.batch(step)) for step in range(20)]
+
+    with ThreadPoolExecutor(3) as pool:
+        for losses in pool.map(run, trainings):
+            np.testing.assert_allclose(losses, wanted, rtol=1e-5)
+    for training in trainings:
+        expect_replays(training.exe, 20)
+
+
 def test_embeddings_are_recorded():
     ids = static.data("ids", [None, 3], "int64")
     table = nn.Embedding(20, 4)
@@ -263,6 +280,40 @@ def test_embeddings_are_recorded():
     ):
         exe.run(feed={"ids": bad}, fetch_list=[loss])
         exe.run(feed={"ids": rows}, fetch_list=[loss])
+
+
+def test_losses_of_probabilities_and_accuracy_are_recorded(monkeypatch):
+    def train():
+        scope, main, startup = static.Scope(), static.Program(), static.Program()
+        with paddle.utils.unique_name.guard(), static.program_guard(main, startup):
+            x = static.data("x", [None, 12])
+            label = static.data("label", [None, 1], "int64")
+            weight = paddle.create_parameter([12, 5], "float32")
+            p = nn.functional.softmax(paddle.matmul(x, weight))
+            loss = paddle.mean(paddle.fluid.layers.cross_entropy(p, label))
+            right = static.accuracy(p, label)
+            optimizer.SGD(0.3).minimize(loss)
+        exe = static.Executor(place())
+        exe.run(startup, scope=scope)
+        scope.var(weight.name).get_tensor().set(drawn(12, 5), place())
+        rng = np.random.default_rng(1)
+        values = []
+        for _ in range(8):
+            x = rng.standard_normal((16, 12)).astype("float32")
+            feed = {"x": x, "label": rng.integers(0, 5, (16, 1))}
+            fetched = exe.run(main, feed, [loss, right], scope=scope)
+            values.append([v.item() for v in fetched])
+        return exe, (main, scope, feed, [loss, right]), values
+
+    exe, again, values = train()
+    expect_replays(exe, 8)
+    main, scope, feed, fetches = again
+    feed["x"][2, 3] = np.nan
+    with pytest.raises(ValueError, match="input has a NaN"):
+        exe.run(main, feed, fetches, scope=scope)
+        exe.run(main, feed, fetches, scope=scope)
+    monkeypatch.setenv("FLEET_CUDA_GRAPHS", "0")
+    np.testing.assert_allclose(values, train()[2], rtol=1e-5)
 
 
 def test_replays_draw_new_numbers():
