@@ -52,7 +52,11 @@ inline void AddTables(PsServer& server, uint32_t rank, uint32_t num_servers,
   ASSERT_OK(server.AddDense(kDense, std::move(dense).value()));
 }
 
-enum class Way { kInProcess, kSharedMemory, kTcp };
+enum class Way { kInProcess, kSharedMemory, kTcp, kUcx };
+
+inline channel::Carrier CarrierOf(Way way) {
+  return way == Way::kUcx ? channel::Carrier::kUcx : channel::Carrier::kTcp;
+}
 
 class Cluster final {
  public:
@@ -63,6 +67,7 @@ class Cluster final {
       options.num_servers = num_servers;
       options.num_workers = num_workers;
       options.shared_memory = way == Way::kSharedMemory;
+      options.carrier = CarrierOf(way);
       options.worker_grace = 50ms;
       auto server = std::make_unique<PsServer>(options);
       AddTables(*server, i, num_servers, num_workers);
@@ -79,6 +84,7 @@ class Cluster final {
   std::unique_ptr<PsClient> Client(int worker, PsClientOptions options = {}) {
     options.worker = worker;
     options.shared_memory = way_ == Way::kSharedMemory;
+    options.carrier = CarrierOf(way_);
     auto client = way_ == Way::kInProcess
                       ? PsClient::Connect(
                             static_cast<uint32_t>(servers_.size()),
