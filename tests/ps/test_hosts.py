@@ -27,10 +27,10 @@ def hosts(tmp_path):
         each.close()
 
 
-def launch(made, host, *flags, **train):
+def launch(made, host, *flags, env=SECRET, **train):
     program = [f"--server_program={SERVER}", TRAINER]
     train = flags_of({"out": "result", "steps": 10, **train})
-    return made.start(host, FLEETRUN, *flags, *program, *train, **SECRET)
+    return made.start(host, FLEETRUN, *flags, *program, *train, **{**SECRET, **env})
 
 
 def finish(processes):
@@ -62,16 +62,18 @@ def result(made, host):
     return read_result(made.folder / made.names[host] / "result")
 
 
-def test_a_worker_and_a_server_on_each_host(hosts):
+@pytest.mark.parametrize("channel", ["tcp", "ucx"])
+def test_a_worker_and_a_server_on_each_host(hosts, channel):
     made = hosts(2)
     a, b = made.address(0), made.address(1)
     flags = [f"--servers={a}:6170,{b}:6170", f"--workers={a}:6172,{b}:6172"]
-    finish([launch(made, i, *flags) for i in (0, 1)])
+    env = {"FLEET_CHANNEL": channel}
+    finish([launch(made, i, *flags, env=env) for i in (0, 1)])
     assert_same(result(made, 0), reference.train(10))
     for host in (0, 1):
         text = log(made, host, "serverlog.0")
         assert f"worker {host} is here, by shared memory" in text
-        assert f"worker {1 - host} is here, by tcp" in text
+        assert f"worker {1 - host} is here, by {channel}" in text
 
 
 def test_servers_and_workers_have_hosts_of_their_own(hosts):
