@@ -18,11 +18,7 @@ double SecondsSince(Deadline::TimePoint begin) {
 }  // namespace
 
 AsyncSync::AsyncSync(ps::PsClient& client, const SynchronizerOptions& options)
-    : client_(client), options_(options) {
-  for (int i = 0; i < std::max(options.send_threads, 1); ++i) {
-    threads_.emplace_back([this] { SendLoop(); });
-  }
-}
+    : client_(client), options_(options) {}
 
 AsyncSync::~AsyncSync() { EndThreads(); }
 
@@ -43,6 +39,43 @@ Status AsyncSync::Fetch(TableId table, std::span<const RowsOfIds> lookups,
   }
   ASSIGN_OR_RETURN(const ServedTable* const served, tables_.FindSparse(table));
   return PullRows(client_, *served, lookups, options, pool_, deadline());
+}
+
+template <typename Queue>
+bool AsyncSync::IsDueLocked(const Queue& queue) const {
+  if (!queue.ready()) return false;
+  return num_flushes_ > 0 ||
+         queue.num_waiting() >=
+             std::min(options_.max_merge, options_.queue_size) ||
+         std::chrono::steady_clock::now() >= queue.rests_until();
+}
+
+Deadline AsyncSync::NextDueLocked() const {
+  const auto now = std::chrono::steady_clock::now();
+  Deadline next = Deadline::Infinite();
+  auto look = [&](const auto& queue) {
+    // Also one in which nothing waits yet: who adds to it wakes nobody.
+    if (queue.ready() || queue.rests_until() > now) {
+      next = Earlier(next, Deadline::At(queue.rests_until()));
+    }
+  };
+  for (const DenseGroup& group : groups_) look(group.queue);
+  for (const auto& [id, rows] : rows_) look(rows.queue);
+  return next;
+}
+
+template <typename Queue>
+void AsyncSync::AddedLocked(const Queue& queue) {
+  stats_.max_queued = std::max(stats_.max_queued, queue.num_waiting());
+  const size_t num_queues = groups_.size() + rows_.size();
+  const auto max_threads =
+      static_cast<size_t>(std::max(options_.send_threads, 1));
+  if (threads_.size() < std::min(num_queues, max_threads)) {
+    threads_.emplace_back([this] { SendLoop(); });
+  } else if (num_idle_ > 0 && IsDueLocked(queue)) {
+    // A queue that rests has a thread that waits for the end of it.
+    work_.NotifyOne();
+  }
 }
 
 template <typename Queue>
@@ -88,8 +121,7 @@ Status AsyncSync::Offer(TableId table,
   for (const GradientsOfIds& list : gradients) {
     batch.Append(DimOf(*served), list, options);
   }
-  stats_.max_queued = std::max(stats_.max_queued, rows.queue.num_waiting());
-  if (num_idle_ > 0) work_.NotifyOne();
+  AddedLocked(rows.queue);
   return OkStatus();
 }
 
@@ -140,8 +172,7 @@ Status AsyncSync::OfferDense(std::span<const DenseGradient> gradients) {
     }
   }
   ++group.num_offered;
-  stats_.max_queued = std::max(stats_.max_queued, group.queue.num_waiting());
-  if (num_idle_ > 0) work_.NotifyOne();
+  AddedLocked(group.queue);
   return OkStatus();
 }
 
@@ -221,8 +252,8 @@ Status AsyncSync::Exchange(const DenseGroup& group, const DenseBatch& batch,
 }
 
 bool AsyncSync::SendDenseLocked(DenseGroup& group) {
+  if (!IsDueLocked(group.queue)) return false;
   auto taken = group.queue.Take();
-  if (taken == nullptr) return false;
   const std::shared_ptr<Snapshot> into = FreeSnapshotLocked(group);
   mutex_.Unlock();
   const Status outcome = Exchange(group, taken->batch, taken->num_steps, *into);
@@ -236,12 +267,14 @@ bool AsyncSync::SendDenseLocked(DenseGroup& group) {
   }
   SentLocked(outcome, taken->num_steps);
   group.queue.Sent(std::move(taken));
+  group.queue.set_rests_until(std::chrono::steady_clock::now() +
+                              options_.send_pause);
   return true;
 }
 
 bool AsyncSync::SendRowsLocked(SparseQueue& rows) {
+  if (!IsDueLocked(rows.queue)) return false;
   auto taken = rows.queue.Take();
-  if (taken == nullptr) return false;
   const TableId table = rows.table->spec.id;
   const RowBatch& batch = taken->batch;
   mutex_.Unlock();
@@ -254,6 +287,8 @@ bool AsyncSync::SendRowsLocked(SparseQueue& rows) {
   mutex_.Lock();
   SentLocked(outcome, taken->num_steps);
   rows.queue.Sent(std::move(taken));
+  rows.queue.set_rests_until(std::chrono::steady_clock::now() +
+                             options_.send_pause);
   return true;
 }
 
@@ -279,7 +314,7 @@ bool AsyncSync::SendOneLocked() {
   auto it = rows_.upper_bound(last_sent_);
   for (size_t i = 0; i < rows_.size(); ++i, ++it) {
     if (it == rows_.end()) it = rows_.begin();
-    if (!it->second.queue.ready()) continue;
+    if (!IsDueLocked(it->second.queue)) continue;
     last_sent_ = it->first;
     return SendRowsLocked(it->second);
   }
@@ -297,7 +332,7 @@ void AsyncSync::SendLoop() {
     if (SendOneLocked()) continue;
     if (stopping_) return;
     ++num_idle_;
-    work_.WaitUntil(mutex_, Deadline::Infinite());
+    work_.WaitUntil(mutex_, NextDueLocked());
     --num_idle_;
   }
 }
@@ -334,19 +369,24 @@ std::string AsyncSync::WhatWaitsLocked() const {
 Status AsyncSync::Flush(std::span<const DenseValues>) {
   const Deadline until = deadline();
   base::MutexLock lock(mutex_);
-  while (failure_.ok() && !IdleLocked()) {
-    if (options_.interrupt) RETURN_IF_ERROR(options_.interrupt());
-    if (until.expired()) {
-      return DeadlineExceeded(
-          "worker ", options_.worker,
-          ": gradients still wait for the servers: ", WhatWaitsLocked());
-    }
+  ++num_flushes_;
+  work_.NotifyAll();
+  Status outcome = failure_;
+  while (outcome.ok() && !IdleLocked()) {
     sent_.WaitUntil(
         mutex_, options_.interrupt
                     ? Earlier(until, Deadline::After(base::kInterruptInterval))
                     : until);
+    outcome = failure_;
+    if (outcome.ok() && options_.interrupt) outcome = options_.interrupt();
+    if (outcome.ok() && until.expired() && !IdleLocked()) {
+      outcome = DeadlineExceeded(
+          "worker ", options_.worker,
+          ": gradients still wait for the servers: ", WhatWaitsLocked());
+    }
   }
-  return failure_;
+  --num_flushes_;
+  return outcome;
 }
 
 Status AsyncSync::Stop(std::span<const DenseValues> values) {
@@ -357,6 +397,7 @@ Status AsyncSync::Stop(std::span<const DenseValues> values) {
 }
 
 void AsyncSync::EndThreads() {
+  std::vector<std::thread> threads;
   {
     base::MutexLock lock(mutex_);
     stopping_ = true;
@@ -367,9 +408,9 @@ void AsyncSync::EndThreads() {
     }
     work_.NotifyAll();
     sent_.NotifyAll();
+    threads.swap(threads_);
   }
-  for (std::thread& thread : threads_) thread.join();
-  threads_.clear();
+  for (std::thread& thread : threads) thread.join();
 }
 
 SynchronizerStats AsyncSync::stats() const {

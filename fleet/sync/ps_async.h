@@ -77,6 +77,14 @@ class AsyncSync final : public Synchronizer {
   template <typename Queue>
   Status WaitForRoomLocked(const Queue& queue, const std::string& what)
       REQUIRES(mutex_);
+  // Something was added to the queue.
+  template <typename Queue>
+  void AddedLocked(const Queue& queue) REQUIRES(mutex_);
+  // Whether it is time to send.
+  template <typename Queue>
+  bool IsDueLocked(const Queue& queue) const REQUIRES(mutex_);
+  // When the next queue has rested.
+  Deadline NextDueLocked() const REQUIRES(mutex_);
   DenseGroup* FindGroupLocked(std::span<const DenseValues> values)
       REQUIRES(mutex_);
   DenseGroup& GroupLocked(std::span<const DenseGradient> gradients)
@@ -104,7 +112,8 @@ class AsyncSync final : public Synchronizer {
   base::CondVar work_;  // for the threads that send
   base::CondVar sent_;  // for those that wait for room or for the end
   bool stopping_ GUARDED_BY(mutex_) = false;
-  int num_idle_ GUARDED_BY(mutex_) = 0;  // threads that wait for work
+  int num_idle_ GUARDED_BY(mutex_) = 0;     // threads that wait for work
+  int num_flushes_ GUARDED_BY(mutex_) = 0;  // calls that wait for all
   Status failure_ GUARDED_BY(mutex_);
   // Addresses stay.
   std::list<DenseGroup> groups_ GUARDED_BY(mutex_);
@@ -113,7 +122,8 @@ class AsyncSync final : public Synchronizer {
   bool dense_is_next_ GUARDED_BY(mutex_) = false;
   TableId last_sent_ GUARDED_BY(mutex_){};
   SynchronizerStats stats_ GUARDED_BY(mutex_);
-  std::vector<std::thread> threads_;
+  // As many as queues, and send_threads at most.
+  std::vector<std::thread> threads_ GUARDED_BY(mutex_);
 };
 
 }  // namespace fleet::sync

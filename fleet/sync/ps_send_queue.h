@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "fleet/base/deadline.h"
+
 namespace fleet::sync {
 
 // Batches, each the sum of the gradients of up to `max_merge` steps. A Batch
@@ -20,6 +22,8 @@ namespace fleet::sync {
 template <typename Batch>
 class SendQueue final {
  public:
+  using TimePoint = base::Deadline::TimePoint;
+
   struct Waiting {
     Batch batch;
     uint32_t num_steps = 0;
@@ -28,7 +32,12 @@ class SendQueue final {
   // Gradients of so many steps wait; those under way are not counted.
   uint64_t num_waiting() const { return num_waiting_; }
   bool idle() const { return waiting_.empty() && !under_way_; }
+  // Whether Take gives something.
   bool ready() const { return !waiting_.empty() && !under_way_; }
+
+  // Until when it rests after a send, so that more gets merged.
+  TimePoint rests_until() const { return rests_until_; }
+  void set_rests_until(TimePoint when) { rests_until_ = when; }
 
   // Where to add the gradients of one more step.
   Batch& Add(uint32_t max_merge) {
@@ -64,6 +73,7 @@ class SendQueue final {
   std::vector<std::unique_ptr<Waiting>> free_;
   uint64_t num_waiting_ = 0;
   bool under_way_ = false;
+  TimePoint rests_until_{};
 };
 
 }  // namespace fleet::sync

@@ -67,6 +67,10 @@ struct SynchronizerOptions {
   uint32_t queue_size = 20;
   // Async: threads that send. A table's gradients leave in order.
   int send_threads = 2;
+  // Async: a table rests so long after a send, unless max_merge steps wait: so
+  // a worker with steps of some microseconds sends several of them at once, and
+  // leaves the cores to those who compute.
+  std::chrono::microseconds send_pause{200};
 
   // How long one exchange may take, waits for other workers included.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
@@ -164,6 +168,12 @@ class Synchronizer {
   // Each says EndThread when it has no batch left. Without both, one thread.
   virtual void BeginThreads(int count) = 0;
   virtual void EndThread() = 0;
+
+  // This worker has no batch left in this pass over the data, and called by
+  // all workers: in sync mode it takes part in the others' steps, without
+  // gradients, until nobody has a batch. Dense parameters have moved then:
+  // PullDense. In other modes it returns at once.
+  virtual Status EndPass() { return OkStatus(); }
 
   virtual SynchronizerStats stats() const = 0;
   virtual const SynchronizerOptions& options() const = 0;
