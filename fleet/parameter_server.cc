@@ -205,6 +205,19 @@ void ParameterWorker::BeginThreads(int count) {
 
 void ParameterWorker::EndThread() { synchronizer_->EndThread(); }
 
+Status ParameterWorker::EndPass(exec::Scope& scope) {
+  RETURN_IF_ERROR(synchronizer_->EndPass());
+  if (options_.mode != plan::PsMode::kSync) return OkStatus();
+  for (const plan::ServedTable& table : tables()) {
+    at::Tensor* const here =
+        table.sparse ? nullptr : scope.Find(table.parameter);
+    if (here == nullptr || !here->defined()) continue;
+    ASSIGN_OR_RETURN(const at::Tensor values, PullDense(table.parameter));
+    here->copy_(values.reshape(here->sizes()));
+  }
+  return OkStatus();
+}
+
 sync::SynchronizerStats ParameterWorker::stats() const {
   return synchronizer_->stats();
 }

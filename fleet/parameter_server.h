@@ -148,6 +148,9 @@ class ParameterWorker final {
   // Trainer threads; see Synchronizer::BeginThreads.
   void BeginThreads(int count);
   void EndThread();
+  // See Synchronizer::EndPass. Then the values of dense parameters on the
+  // servers go into `scope`, where it has them.
+  Status EndPass(exec::Scope& scope);
 
   sync::SynchronizerStats stats() const;
   // Of a table on all servers: rows, memory, gradients with NaN or infinity.

@@ -236,6 +236,30 @@ void PsClient::RepeatRound(const std::string& barrier) {
   --rounds_[barrier];
 }
 
+Result<bool> PsClient::IdleStep(Deadline deadline) {
+  const std::string name = "step";
+  RequestHead head;
+  head.op = Op::kFinishStep;
+  head.flags = kFlagIdle;
+  head.round = NextRound(name);
+  head.timeout_ms = MillisecondsUntil(deadline);
+  bool all_idle = true;
+  const TakeAnswer take = [&](uint32_t,
+                              std::span<const std::byte> answer) -> Status {
+    if (answer.size() != 1) return DataLoss("an answer that is no answer");
+    all_idle &= answer[0] == std::byte{'1'};
+    return OkStatus();
+  };
+  SameRequest call({"idle step"}, num_servers(), head, name, take);
+  Lanes::Lease lane(lanes_);
+  const Status outcome = lanes_.Run(*lane, call, WithTimeToAnswer(deadline));
+  if (!outcome.ok()) {
+    RepeatRound(name);
+    return outcome;
+  }
+  return all_idle;
+}
+
 Status PsClient::Barrier(const std::string& name, Deadline deadline) {
   const std::string full = "barrier " + name;
   RequestHead head;

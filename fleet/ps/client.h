@@ -162,6 +162,9 @@ class PsClient final {
   // AccumulateDenseMany, FinishStep and PullDenseMany in one round trip.
   Status FinishStep(std::span<const DenseGradient> gradients,
                     std::span<const DenseValues> values, Deadline deadline);
+  // FinishStep of a worker that has no gradients: the mean is that of the
+  // others'. True when none of them had any, and nothing was applied.
+  Result<bool> IdleStep(Deadline deadline);
   // All workers wait for each other, at server 0. DeadlineExceeded and
   // Unavailable name who is missing.
   Status Barrier(const std::string& name, Deadline deadline);

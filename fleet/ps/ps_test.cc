@@ -157,6 +157,37 @@ TEST_P(PsConformance, FinishesAStepWithTheMeanOfAllWorkers) {
   EXPECT_OK(cluster.server(0).WaitUntilStopped(Soon()));
 }
 
+TEST_P(PsConformance, AWorkerWithoutGradientsIsLeftOutOfTheMean) {
+  Cluster cluster = Make(2);
+  std::vector<std::thread> workers;
+  for (int w = 0; w < 2; ++w) {
+    workers.emplace_back([&, w] {
+      auto client = cluster.Client(w);
+      for (int pass = 0; pass < 2; ++pass) {
+        // Worker 0 has one batch, worker 1 has three.
+        for (int step = 0; step < 1 + 2 * w; ++step) {
+          const std::vector<float> gradients(4, 2.0f);
+          EXPECT_OK(
+              client->Accumulate(kEmb, std::vector<Key>{1}, gradients, Soon()));
+          EXPECT_OK(client->FinishStep(Soon()));
+        }
+        int num_idle = 0;
+        bool all_idle = false;
+        while (!all_idle) {
+          ASSERT_OK_AND_ASSIGN(all_idle, client->IdleStep(Soon()));
+          ++num_idle;
+        }
+        EXPECT_EQ(num_idle, w == 0 ? 3 : 1);
+        // Three steps of rate 0.5 with a mean of 2.
+        EXPECT_EQ(Pulled(*client, {1})[0],
+                  1.0f - 3.0f * static_cast<float>(pass + 1));
+        EXPECT_OK(client->Barrier("next", Soon()));
+      }
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+}
+
 TEST_P(PsConformance, TellsGeoWorkersWhatOthersChanged) {
   Cluster cluster = Make(2);
   auto a = cluster.Client(0);

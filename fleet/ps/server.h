@@ -213,7 +213,10 @@ class PsServer final {
                        table::DenseTable& table) REQUIRES(lane.mutex);
   Result<std::span<const std::byte>> HandleTakeChanges(Session& session,
                                                        const Request& request);
-  Status HandleBarrier(const Session& session, const Request& request);
+  Result<std::span<const std::byte>> HandleFinishStep(Session& session,
+                                                      const Request& request);
+  Status HandleBarrier(const Session& session, const Request& request,
+                       const std::function<Status(int num_workers)>& complete);
   Result<std::span<const std::byte>> HandleGather(Session& session,
                                                   const Request& request);
   Status FinishStep(int num_workers);
@@ -254,6 +257,12 @@ class PsServer final {
       GUARDED_BY(mutex_);
 
   // Which tables are in the save that is being written.
+  // Of the step that workers finish: those without gradients, and whether the
+  // one before was of such alone.
+  base::Mutex idle_mutex_;
+  std::set<int> idle_workers_ GUARDED_BY(idle_mutex_);
+  bool all_idle_ GUARDED_BY(idle_mutex_) = false;
+
   base::Mutex saving_;
   std::pair<std::string, uint64_t> save_ GUARDED_BY(saving_);
   std::set<TableId> saved_ GUARDED_BY(saving_);

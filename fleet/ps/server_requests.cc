@@ -97,8 +97,9 @@ Result<std::span<const std::byte>> PsServer::Handle(Session& session,
       return Nothing();
     }
     case Op::kFinishStep:
+      return HandleFinishStep(session, request);
     case Op::kBarrier:
-      RETURN_IF_ERROR(HandleBarrier(session, request));
+      RETURN_IF_ERROR(HandleBarrier(session, request, {}));
       return Nothing();
     case Op::kGather:
       return HandleGather(session, request);
@@ -335,15 +336,42 @@ Status PsServer::FinishStep(int num_workers) {
   return first;
 }
 
-Status PsServer::HandleBarrier(const Session& session, const Request& request) {
+Result<std::span<const std::byte>> PsServer::HandleFinishStep(
+    Session& session, const Request& request) {
+  const bool idle = (request.head.flags & kFlagIdle) != 0;
+  if (idle) {
+    base::MutexLock lock(idle_mutex_);
+    idle_workers_.insert(session.worker);
+  }
+  // The mean is over those that have gradients.
+  auto complete = [this](int num_workers) {
+    int num_active = num_workers;
+    {
+      base::MutexLock lock(idle_mutex_);
+      num_active -= static_cast<int>(idle_workers_.size());
+      idle_workers_.clear();
+      all_idle_ = num_active <= 0;
+    }
+    return num_active > 0 ? FinishStep(num_active) : OkStatus();
+  };
+  const Status status = HandleBarrier(session, request, complete);
+  base::MutexLock lock(idle_mutex_);
+  // Also after a step that was over before: a call may be repeated.
+  idle_workers_.erase(session.worker);
+  RETURN_IF_ERROR(status);
+  if (!idle) return std::span<const std::byte>();
+  // The next step cannot end without this worker: it is still that of this one.
+  session.text.assign(1, all_idle_ ? '1' : '0');
+  return BytesOf(session.text);
+}
+
+Status PsServer::HandleBarrier(
+    const Session& session, const Request& request,
+    const std::function<Status(int num_workers)>& complete) {
   const RequestHead& head = request.head;
   const std::string name(Body(request.body).rest());
   const Deadline deadline =
       Deadline::After(std::chrono::milliseconds(head.timeout_ms));
-  std::function<Status(int)> complete;
-  if (head.op == Op::kFinishStep) {
-    complete = [this](int num_workers) { return FinishStep(num_workers); };
-  }
   return roster_.Barrier(name, head.round, session.worker, session.incarnation,
                          deadline, complete);
 }

@@ -91,6 +91,14 @@ Status StepwiseSync::EndStep(std::span<const DenseValues> values) {
   return OkStatus();
 }
 
+Status StepwiseSync::EndPass() {
+  bool all_ended = !waits_for_all();
+  while (!all_ended) {
+    ASSIGN_OR_RETURN(all_ended, client_.IdleStep(deadline()));
+  }
+  return OkStatus();
+}
+
 Status StepwiseSync::PullDense(std::span<const DenseValues> values) {
   if (values.empty()) return OkStatus();
   return client_.PullDenseMany(values, deadline());

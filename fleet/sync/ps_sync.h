@@ -33,6 +33,7 @@ class StepwiseSync final : public Synchronizer {
   }
   void BeginThreads(int count) override { merge_.BeginThreads(count); }
   void EndThread() override { merge_.EndThread(); }
+  Status EndPass() override;
   SynchronizerStats stats() const override;
   const SynchronizerOptions& options() const override { return options_; }
   const ServedTable* table(TableId id) const override {

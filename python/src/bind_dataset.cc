@@ -2,7 +2,6 @@
 
 // Datasets of files, and training from them.
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -26,7 +25,6 @@
 #include "fleet/data/dataset.h"
 #include "fleet/exec/trainer.h"
 #include "fleet/parameter_server.h"
-#include "fleet/sync/ps_ops.h"
 #include "fleet/sync/sample_exchange.h"
 
 #include "array.h"
@@ -203,6 +201,7 @@ class PyTrainer {
       return trainer_.Run(*program->graph, *scope, *pass.source, options);
     }();
     const exec::TrainStats done = ValueOrThrow(std::move(stats));
+    EndPass(*program->graph, *scope);
     return {done.num_batches, done.num_samples};
   }
 
@@ -225,18 +224,30 @@ class PyTrainer {
     }
   }
 
+  // Whether the steps of a program end at servers.
+  static bool EndsAtServers(const program::Program& program) {
+    const program::Block& block = program.block(0);
+    const size_t num_ops = block.num_ops();
+    if (num_ops == 0) return false;
+    const std::string& last = block.op(num_ops - 1).type;
+    return last == "send_barrier" || last == "recv" || last == "geo_step";
+  }
+
+  // All workers end a pass together, whoever has more batches.
+  static void EndPass(const program::Program& program, exec::Scope& scope) {
+    const std::shared_ptr<ServedWorker> worker = CurrentServedWorker();
+    if (!EndsAtServers(program) || worker == nullptr) return;
+    RunFree([&]() -> Status {
+      ASSIGN_OR_RETURN(ParameterWorker * connected, worker->Connect());
+      return connected->EndPass(scope).WithContext("the end of a pass");
+    });
+  }
+
   // In a job with servers, steps of threads belong together.
   static void AddThreadsOfWorker(const program::Program& program,
                                  exec::TrainOptions& options) {
-    const std::vector<std::string> types = sync::ServedPrograms::Types();
-    const program::Block& block = program.block(0);
-    bool served = false;
-    for (size_t i = 0; !served && i < block.num_ops(); ++i) {
-      served = std::find(types.begin(), types.end(), block.op(i).type) !=
-               types.end();
-    }
     const std::shared_ptr<ServedWorker> worker = CurrentServedWorker();
-    if (!served || worker == nullptr) return;
+    if (!EndsAtServers(program) || worker == nullptr) return;
     // The first batch has connected it.
     options.on_threads = [worker](int num_threads) {
       Result<ParameterWorker*> connected = worker->Connect();

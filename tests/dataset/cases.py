@@ -96,7 +96,7 @@ def train(folder, mode, thread):
     fleet.init_worker()
     me = fleet.worker_index()
     path = Path(folder, f"clicks-{me}")
-    click_samples(path, me)
+    click_samples(path, me, 2000 + 130 * me)  # some have more batches
     dataset = QueueDataset()
     dataset.init(batch_size=50, use_var=[ids, label])
     dataset.set_filelist([path])
@@ -105,6 +105,8 @@ def train(folder, mode, thread):
             static.default_main_program(), dataset, thread=int(thread)
         )
     fleet.barrier_worker()
+    dense = np.array(static.global_scope().find_var("fc_0.w_0").get_tensor())
+    np.save(Path(folder, f"dense-{me}.npy"), dense)
     losses = []
     test = static.default_main_program().clone(for_test=True)
     for feed in dataset._feeds(False):

@@ -367,13 +367,10 @@ class InMemoryDataset(DatasetBase):
 
     def get_memory_data_size(self, fleet=None):
         """Samples in memory: of this process, with `fleet` of all workers."""
-        count = 0 if self._engine is None else self._engine.num_samples
-        if fleet is None:
-            return count
-        import numpy as np
+        from .workers import sum_over_workers
 
-        total = fleet.util.all_reduce(np.array([count], "int64"), "sum")
-        return int(np.asarray(total).reshape(-1)[0])
+        count = 0 if self._engine is None else self._engine.num_samples
+        return sum_over_workers(fleet, count)
 
     def get_shuffle_data_size(self, fleet=None):
         """The same, after a shuffle."""

@@ -3,7 +3,7 @@
 
 from .... import _core
 
-__all__ = ["group_of_workers"]
+__all__ = ["group_of_workers", "sum_over_workers"]
 
 # Workers of a job with servers meet once, where the first of them listens.
 _met = None
@@ -14,7 +14,7 @@ def group_of_workers(fleet):
     only."""
     if fleet is None:
         return None
-    role = _role_of(fleet)
+    role = _maker_of(fleet)._get_role()
     if role.worker_num < 2:
         return None
     if role.is_collective:
@@ -25,13 +25,23 @@ def group_of_workers(fleet):
     return _meet(role)
 
 
-def _role_of(fleet):
+def sum_over_workers(fleet, count):
+    """The sum of what all workers of the job have as `count`."""
+    maker = None if fleet is None else _maker_of(fleet)
+    if maker is None or maker._worker_num() < 2:
+        return count
+    import numpy as np
+
+    return int(np.asarray(maker._all_reduce(np.array([count]), "sum")).item())
+
+
+def _maker_of(fleet):
     maker = getattr(fleet, "_role_maker", None)
     if maker is None:
         maker = getattr(getattr(fleet, "fleet", None), "_role_maker", None)
     if maker is None:
-        raise RuntimeError("global_shuffle: the fleet has no role: call init() first")
-    return maker._get_role()
+        raise RuntimeError("dataset: the fleet has no role: call fleet.init() first")
+    return maker
 
 
 def _meet(role):
