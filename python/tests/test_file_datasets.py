@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Datasets of files, and programs that train from them."""
 
+import os
+import signal
+import subprocess
 import sys
 import textwrap
 
@@ -241,6 +244,9 @@ def test_what_datasets_do_not_take(ctr):
 # ---- commands
 
 READER = """
+import os
+import signal
+import subprocess
 import sys
 from paddle.distributed import fleet
 
@@ -534,3 +540,49 @@ def test_value_of_scopes(ctr):
     executor.train_from_dataset(dataset=dataset, scope=own)
     for name in before:
         assert (value_of(name) == before[name]).all()
+
+
+WAITING = """
+import signal
+import os
+import signal
+import subprocess
+import sys
+import paddle
+from paddle import static
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+paddle.enable_static()
+x = static.data("x", [None, 1])
+loss = paddle.mean(static.nn.fc(x, 1))
+executor = static.Executor(paddle.CPUPlace())
+executor.run(static.default_startup_program())
+dataset = getattr(paddle.distributed, sys.argv[1])()
+dataset.init(use_var=[x], pipe_command="sleep 60")
+dataset.set_filelist([sys.argv[0]])
+print("waiting", flush=True)
+if sys.argv[1] == "InMemoryDataset":
+    dataset.load_into_memory()
+executor.train_from_dataset(dataset=dataset, thread=2)
+"""
+
+
+@pytest.mark.parametrize("kind", ["InMemoryDataset", "QueueDataset"])
+def test_a_wait_for_data_ends_by_an_interrupt(tmp_path, kind):
+    script = tmp_path / "waiting.py"
+    script.write_text(WAITING)
+    package = os.path.dirname(os.path.dirname(paddle.__file__))
+    process = subprocess.Popen(
+        [sys.executable, script, kind],
+        env={**os.environ, "PYTHONPATH": package},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode != 0 and "KeyboardInterrupt" in errors
