@@ -251,10 +251,19 @@ Status AsyncSync::Exchange(const DenseGroup& group, const DenseBatch& batch,
   return client_.ExchangeDense(gradients, values, deadline(), num_steps);
 }
 
+void AsyncSync::HandOverLocked() {
+  if (num_idle_ == 0) return;
+  bool more = false;
+  for (const DenseGroup& group : groups_) more = more || group.queue.ready();
+  for (const auto& [id, rows] : rows_) more = more || rows.queue.ready();
+  if (more) work_.NotifyOne();
+}
+
 bool AsyncSync::SendDenseLocked(DenseGroup& group) {
   if (!IsDueLocked(group.queue)) return false;
   auto taken = group.queue.Take();
   const std::shared_ptr<Snapshot> into = FreeSnapshotLocked(group);
+  HandOverLocked();
   mutex_.Unlock();
   const Status outcome = Exchange(group, taken->batch, taken->num_steps, *into);
   mutex_.Lock();
@@ -277,6 +286,7 @@ bool AsyncSync::SendRowsLocked(SparseQueue& rows) {
   auto taken = rows.queue.Take();
   const TableId table = rows.table->spec.id;
   const RowBatch& batch = taken->batch;
+  HandOverLocked();
   mutex_.Unlock();
   const Status outcome =
       batch.shows.empty()

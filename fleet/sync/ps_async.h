@@ -93,6 +93,8 @@ class AsyncSync final : public Synchronizer {
       REQUIRES(mutex_);
   Status Exchange(const DenseGroup& group, const DenseBatch& batch,
                   uint32_t num_steps, Snapshot& into);
+  // This thread will be away; what else waits is for another one.
+  void HandOverLocked() REQUIRES(mutex_);
   // Each sends one batch if there is one, without the lock meanwhile.
   bool SendDenseLocked(DenseGroup& group) REQUIRES(mutex_);
   bool SendRowsLocked(SparseQueue& rows) REQUIRES(mutex_);
