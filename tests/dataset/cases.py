@@ -111,6 +111,9 @@ def train(folder, mode, thread):
     test = static.default_main_program().clone(for_test=True)
     for feed in dataset._feeds(False):
         losses += executor.run(test, feed=feed, fetch_list=[loss])
+    executor.infer_from_dataset(dataset=dataset, fetch_list=[loss], print_period=10)
+    after = np.array(static.global_scope().find_var("fc_0.w_0").get_tensor())
+    assert (after == dense).all()
     np.save(Path(folder, f"loss-{me}.npy"), np.mean(losses))
     fleet.barrier_worker()
     fleet.stop_worker()
