@@ -44,7 +44,7 @@ def _dataset(path):
     return dataset
 
 
-def run(num_lines=60_000, turns=3):
+def run(num_lines=60_000, turns=5):
     paddle.enable_static()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "part-0")
