@@ -18,9 +18,10 @@ constexpr auto kLeavePatience = std::chrono::seconds(30);
 
 class Channels final : public Communicator {
  public:
-  Channels(int rank, int size, CommunicatorOptions options,
-           std::unique_ptr<Links> links)
+  Channels(int rank, int size, channel::Carrier carrier,
+           CommunicatorOptions options, std::unique_ptr<Links> links)
       : Communicator(rank, size, std::move(options)),
+        carrier_(carrier),
         links_(std::move(links)),
         ranks_(size) {
     std::iota(ranks_.begin(), ranks_.end(), 0);
@@ -30,7 +31,9 @@ class Channels final : public Communicator {
     if (!broken()) links_->Flush(Deadline::After(kLeavePatience));
   }
 
-  std::string_view backend() const override { return "tcp"; }
+  std::string_view backend() const override {
+    return carrier_ == channel::Carrier::kUcx ? "ucx" : "tcp";
+  }
 
  protected:
   Status DoAllReduce(const Call& call, Span data, Deadline deadline) override {
@@ -103,6 +106,7 @@ class Channels final : public Communicator {
     return outcome;
   }
 
+  const channel::Carrier carrier_;
   const std::unique_ptr<Links> links_;
   std::vector<int> ranks_;
 };
@@ -113,7 +117,7 @@ Result<std::unique_ptr<Communicator>> ConnectChannels(
     const Meeting& meeting, CommunicatorOptions options, Deadline deadline) {
   ASSIGN_OR_RETURN(std::unique_ptr<Links> links,
                    ConnectLinks(meeting, options, deadline));
-  return std::make_unique<Channels>(meeting.rank, meeting.size,
+  return std::make_unique<Channels>(meeting.rank, meeting.size, meeting.carrier,
                                     std::move(options), std::move(links));
 }
 

@@ -89,12 +89,13 @@ void Copy(std::byte* to, const std::byte* from, size_t byte_size) {
 
 class Hosts final : public Communicator {
  public:
-  Hosts(int rank, Layout layout, CommunicatorOptions options,
-        std::unique_ptr<Links> links, std::unique_ptr<Lookout> lookout,
-        std::unique_ptr<Communicator> local)
+  Hosts(int rank, Layout layout, channel::Carrier carrier,
+        CommunicatorOptions options, std::unique_ptr<Links> links,
+        std::unique_ptr<Lookout> lookout, std::unique_ptr<Communicator> local)
       : Communicator(rank, static_cast<int>(layout.host_of.size()),
                      std::move(options)),
         layout_(std::move(layout)),
+        carrier_(carrier),
         ranks_(layout_.host_of.size()),
         lookout_(std::move(lookout)),
         local_(std::move(local)),
@@ -106,7 +107,10 @@ class Hosts final : public Communicator {
     if (!broken()) links_->Flush(Deadline::After(kLeavePatience));
   }
 
-  std::string_view backend() const override { return "shared memory and tcp"; }
+  std::string_view backend() const override {
+    return carrier_ == channel::Carrier::kUcx ? "shared memory and ucx"
+                                              : "shared memory and tcp";
+  }
 
  protected:
   Result<Buffer> DoAllocate(const Call& call, size_t byte_size,
@@ -475,6 +479,7 @@ class Hosts final : public Communicator {
   }
 
   const Layout layout_;
+  const channel::Carrier carrier_;
   std::vector<int> ranks_;
   const std::unique_ptr<Lookout> lookout_;
   // The ranks of this host; null when this rank is alone there.
@@ -512,9 +517,9 @@ Result<std::unique_ptr<Communicator>> ConnectHosts(
     ASSIGN_OR_RETURN(local,
                      ConnectSharedMemory(inside, std::move(inner), deadline));
   }
-  return std::make_unique<Hosts>(meeting.rank, std::move(layout),
-                                 std::move(options), std::move(links),
-                                 std::move(lookout), std::move(local));
+  return std::make_unique<Hosts>(
+      meeting.rank, std::move(layout), meeting.carrier, std::move(options),
+      std::move(links), std::move(lookout), std::move(local));
 }
 
 }  // namespace fleet::comm

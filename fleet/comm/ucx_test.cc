@@ -46,5 +46,10 @@ INSTANTIATE_TEST_SUITE_P(Ucx, CommunicatorConformance,
                          testing::Values(UcxKind()));
 INSTANTIATE_TEST_SUITE_P(Ucx, CommunicatorFailures, testing::Values(UcxKind()));
 
+TEST(Ucx, SaysThatItIsTheBackend) {
+  Ranks ranks = UcxKind().make(2, [](int) { return CommunicatorOptions(); });
+  EXPECT_EQ(ranks[0]->backend(), "ucx");
+}
+
 }  // namespace
 }  // namespace fleet::comm

@@ -77,17 +77,19 @@ def check_training(made, ranks, backend):
 SECRET = {"FLEET_SECRET": "in every host's environment"}
 
 
+@pytest.mark.parametrize("channel", ["tcp", "ucx"])
 @pytest.mark.parametrize(
     "count, local, backend",
-    [(2, 2, "shared memory and tcp"), (3, 1, "tcp")],
+    [(2, 2, "shared memory and "), (3, 1, "")],
 )
-def test_ips(hosts, count, local, backend):
+def test_ips(hosts, count, local, backend, channel):
     made = hosts(count)
     flags = [f"--ips={made.addresses()}", f"--nproc_per_node={local}"]
-    started = [made.fleetrun(i, TRAIN, *flags, **SECRET) for i in range(count)]
+    env = {**SECRET, "FLEET_CHANNEL": channel}
+    started = [made.fleetrun(i, TRAIN, *flags, **env) for i in range(count)]
     outputs, statuses = finish(started)
     assert statuses == [0] * count, outputs
-    check_training(made, count * local, backend)
+    check_training(made, count * local, backend + channel)
 
 
 @pytest.mark.parametrize("count, local", [(2, 2), (3, 1)])
