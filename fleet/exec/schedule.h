@@ -103,12 +103,19 @@ class Schedule final {
     std::vector<int64_t> strides;
   };
   struct Record {
+    Record() = default;
+    Record(const Record&) = delete;
+    Record& operator=(const Record&) = delete;
+    // Waits for replays: they may still leave word with `checks`.
+    ~Record();
+
     std::vector<Located> wanted;    // what the feeds look like
     std::vector<at::Tensor> feeds;  // copies of them go here
     std::vector<at::Tensor> fetches;
     std::vector<Located> kept;
     ops::LateChecks checks;
     std::unique_ptr<CudaGraph> graph;  // null: not recorded yet, or never
+    at::Device device = at::kCPU;      // of the graph
     int num_plain = 0;
     int num_attempts = 0;
     bool hopeless = false;

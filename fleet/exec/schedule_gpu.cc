@@ -11,6 +11,7 @@
 #include "fleet/base/log.h"
 #include "fleet/exec/schedule.h"
 #include "fleet/ops/aten_error.h"
+#include "fleet/ops/gpu_kernels.h"
 
 namespace fleet::exec {
 namespace {
@@ -47,6 +48,17 @@ class Savepoint final {
 };
 
 }  // namespace
+
+Schedule::Record::~Record() {
+  if (graph == nullptr) return;
+  try {
+    ops::WaitForGpu(device);
+  } catch (const std::exception& error) {
+    // At the end of a process CUDA may be gone before.
+    FLEET_LOG(DEBUG) << "end of a CUDA graph: "
+                     << ops::FromException(error).ToString();
+  }
+}
 
 Result<std::vector<at::Tensor>> Schedule::RunOnGpu(
     Scope& scope, std::span<const at::Tensor> feeds,
@@ -268,6 +280,7 @@ Status Schedule::Capture(Record& record, Scope& scope,
       std::any_of(records_.begin(), records_.end(),
                   [](const Record& other) { return other.graph != nullptr; });
   if (!in_use) pool_ = CudaGraph::NewPool();
+  record.device = context.device;
   ASSIGN_OR_RETURN(record.graph, CudaGraph::Record(context.device, pool_, [&] {
                      return RunRecordable(record, scope, context,
                                           record.fetches);
