@@ -260,7 +260,11 @@ base::InterruptCheck MakeSignalCheck() {
     if (!pthread_equal(pthread_self(), main_thread)) return OkStatus();
     if (!Py_IsInitialized()) return OkStatus();
     nb::gil_scoped_acquire gil;
-    if (PyErr_CheckSignals() == 0) return OkStatus();
+    // Once raised it stays: who takes the answer for a peer's failure and tries
+    // again is told again.
+    if (PyErr_Occurred() == nullptr && PyErr_CheckSignals() == 0) {
+      return OkStatus();
+    }
     return Unavailable("a signal came to this process while it waited");
   };
 }
