@@ -67,7 +67,7 @@ constexpr uint32_t kMaxAddress = 1 << 20;
 // A flush is answered by the peer. Below this, which any transport takes at
 // once, it is not waited for: a kernel gives a new TCP connection at least
 // 16 KB.
-constexpr uint64_t kFew = 8 << 10;
+constexpr uint64_t kFew = 16 << 10;
 
 // Kinds of active messages. Each has one number as its header.
 enum MessageId : unsigned {
@@ -175,7 +175,8 @@ class UcxStream final : public ByteStream {
     std::list<Operation>::iterator self;
     uint64_t header = 0;
     std::unique_ptr<std::byte[]> segment;
-    uint64_t flushes = 0;  // up to this position; 0: it is no flush
+    bool is_flush = false;
+    uint64_t flushes = 0;  // up to this position
   };
 
   // Bytes that UCX keeps until they are read.
@@ -421,7 +422,11 @@ class UcxStream final : public ByteStream {
       }
     }
     if (used > 0) post();
-    if (posted && WrittenLocked() < posted_) FlushLocked();
+    // Asked for ahead of need, so that small messages never wait for it.
+    const uint64_t known = std::max({flushed_, asked_, peer_read_});
+    if (posted && (WrittenLocked() < posted_ || posted_ - known > kFew / 2)) {
+      FlushLocked();
+    }
   }
 
   // How far the bytes count as written: they are flushed, or so few came after
@@ -429,7 +434,7 @@ class UcxStream final : public ByteStream {
   uint64_t WrittenLocked() const {
     const uint64_t known = std::max(flushed_, peer_read_);
     const bool few = known > 0 && posted_ - known <= kFew;
-    return few && operations_.empty() ? posted_ : std::max(known, reported_);
+    return few && num_sending_ == 0 ? posted_ : std::max(known, reported_);
   }
 
   std::unique_ptr<std::byte[]> NewSegmentLocked() {
@@ -451,6 +456,7 @@ class UcxStream final : public ByteStream {
                   uint64_t byte_size = 0) {
     if (ep_ == nullptr || broken_) return;
     Operation& op = NewOperationLocked();
+    ++num_sending_;
     op.header = htole64(number);
     op.segment = std::move(segment);
     ucp_request_param_t param{};
@@ -469,6 +475,8 @@ class UcxStream final : public ByteStream {
     if (ep_ == nullptr || broken_) return;
     Operation& op = NewOperationLocked();
     op.flushes = posted_;
+    op.is_flush = true;
+    asked_ = posted_;
     ucp_request_param_t param{};
     param.op_attr_mask =
         UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
@@ -491,6 +499,7 @@ class UcxStream final : public ByteStream {
   }
 
   void Finish(Operation& op, ucs_status_t status) {
+    if (!op.is_flush) --num_sending_;
     if (status != UCS_OK) broken_ = true;
     if (status == UCS_OK) flushed_ = std::max(flushed_, op.flushes);
     if (op.segment != nullptr && free_.size() < kWindow / kSegment) {
@@ -670,12 +679,14 @@ class UcxStream final : public ByteStream {
   ucp_worker_h worker_ = nullptr;
   ucp_ep_h ep_ = nullptr;  // once the two know each other
   std::list<Operation> operations_;
+  int num_sending_ = 0;                             // those that are messages
   std::vector<std::unique_ptr<std::byte[]>> free_;  // segments
 
   // Positions in the stream that goes out: reported to the writer <= posted <=
   // read by the peer + kWindow.
   uint64_t posted_ = 0;
   uint64_t flushed_ = 0;
+  uint64_t asked_ = 0;  // flushed_ gets there
   uint64_t reported_ = 0;
   uint64_t peer_read_ = 0;
   bool all_posted_ = true;  // of what TryWrite was given last
