@@ -10,7 +10,7 @@ import paddle.distributed.fleet as fleet
 import paddle.fluid as fluid
 import pytest
 from paddle import static
-from paddle.distributed.fleet.base import server_mode
+from paddle.distributed.fleet.base import served_training, server_mode
 from paddle.distributed.fleet.base.role_maker import Role
 from paddle.distributed.fleet.base.server_mode import Mode, learning_rate_of, mode_of
 
@@ -417,3 +417,60 @@ def test_a_changed_table_param_is_one_of_shows_and_clicks():
     assert extras.show_click.base_threshold == 2.5
     assert extras.show_click.delta_keep_days == 3
     assert extras.show_click.delete_after_unseen_days == 30
+
+
+def test_tables_of_shows_and_clicks_are_all_of_them():
+    server_job()
+    strategy = strategy_of()
+    strategy.downpour_table_param = {"base_threshold": 2.5}
+    minimize(net(), strategy)
+    origin = fleet.fleet._training.origin_of(static.default_main_program())
+    extras = served_training._extras_of(origin, server_mode.table_extras(strategy))
+    assert list(extras) == [""] and extras[""].show_click.base_threshold == 2.5
+
+
+# -- what a strategy cannot have here
+
+
+@pytest.mark.parametrize("name", ["adam_d2sum", "is_fl_ps_mode", "with_coordinator"])
+def test_what_would_change_results_is_refused(name):
+    server_job()
+    strategy = strategy_of()
+    setattr(strategy, name, True)
+    with pytest.raises(NotImplementedError, match=f"{name}=True"):
+        minimize(net(), strategy)
+    assert "sgd" not in types()
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("trainer_desc_configs", {"dump_fields_path": "x"}),
+        ("fs_client_param", {"uri": "hdfs://x"}),
+    ],
+)
+def test_what_has_no_effect_says_so(name, value):
+    server_job()
+    strategy = strategy_of()
+    setattr(strategy, name, value)
+    with pytest.warns(UserWarning, match=f"{name}: {next(iter(value))} has no effect"):
+        minimize(net(), strategy)
+    assert types()[-1] == "recv"
+
+
+def test_a_table_on_disk_needs_a_folder(monkeypatch):
+    def on_disk(ids, **arguments):
+        return static.nn.sparse_embedding(
+            ids, table_class="SSDSparseTable", **arguments
+        )
+
+    server_job()
+    loss = net(on_disk)
+    with pytest.raises(ValueError, match="FLEET_PS_DISK"):
+        minimize(loss)
+    monkeypatch.setenv("FLEET_PS_DISK", "/somewhere")
+    monkeypatch.setenv("FLEET_PS_DISK_MEMORY_MB", "64")
+    assert server_mode.disk_of_servers() == ("/somewhere", 64 << 20)
+    monkeypatch.setenv("FLEET_PS_DISK_MEMORY_MB", "little")
+    with pytest.raises(ValueError, match="FLEET_PS_DISK_MEMORY_MB=little"):
+        server_mode.disk_of_servers()

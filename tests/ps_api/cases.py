@@ -35,7 +35,9 @@ class Model:
     """A program of the job, and an executor that is ready to run it. On a server it
     serves, and the process ends."""
 
-    def __init__(self, kind, optimizer="SGD", mode="sync", load=None, **options):
+    def __init__(
+        self, kind, optimizer="SGD", mode="sync", load=None, only=None, **options
+    ):
         # Each worker starts elsewhere; worker 0's start counts.
         paddle.seed(7 + max(fleet.worker_index(), 0))
         self.loss, self.prediction = build(kind, **options)
@@ -44,7 +46,7 @@ class Model:
         fleet.distributed_optimizer(self.optimizer, strategy_of(mode))
         fleet.minimize(self.loss)
         if fleet.is_server():
-            fleet.init_server(load)
+            fleet.init_server(load, only and [only])
             fleet.run_server()
             sys.exit(0)
         self.exe = static.Executor(paddle.CPUPlace())
@@ -149,6 +151,24 @@ def read_back(folder, out):
     np.savez(out, **model.values())
 
 
+def save_alone(kind, folder, out):
+    """One process without servers."""
+    model = Model(kind)
+    for number in range(5):
+        model.step(number)
+    paddle.fluid.io.save_persistables(model.exe, folder)
+    np.savez(out, **model.values())
+
+
+def begin_with(kind, folder, out, only=None):
+    """Servers that begin with what one process saved, or with the table of it."""
+    model = Model(kind, load=folder, only=only)
+    expected = np.load(out)
+    for name, value in model.values().items():
+        same = np.array_equal(value, expected[name])
+        assert same == (only is None or name == only), name
+
+
 # ---- evaluation and inference
 
 
@@ -225,6 +245,40 @@ def entry():
     model.exe.run(feed=feed, fetch_list=[model.loss])
     rows = worker.pull_rows("table", 0, 5).numpy()
     assert rows[1:].any(1).all() and not rows[0].any(), rows
+
+
+def shows_and_clicks():
+    """Rows whose keys were shown seldom have no more than their first column."""
+    ids = static.data("ids", [None, 3], "int64")
+    label = static.data("label", [None, 1], "float32")
+    static.data("show", [None, 1], "float32")
+    entry = paddle.distributed.ShowClickEntry("show", "label")
+    fill = paddle.nn.initializer.Constant(0.02)
+    attr = paddle.ParamAttr(name="table", initializer=fill)
+    rows = static.nn.sparse_embedding(ids, [KEYS, 4], entry=entry, param_attr=attr)
+    out = static.nn.fc(paddle.reshape(rows, [-1, 12]), 1)
+    loss = paddle.mean(paddle.nn.functional.square_error_cost(out, label))
+    fleet.distributed_optimizer(make_optimizer("SGD"), strategy_of("async"))
+    fleet.minimize(loss)
+    if fleet.is_server():
+        fleet.run_server()
+        return
+    exe = static.Executor(paddle.CPUPlace())
+    exe.run(static.default_startup_program())
+    worker = fleet.fleet._training.worker
+    feed = {"ids": [[1, 2, 3], [1, 2, 3]], "label": [[1.0], [1.0]]}
+    feed["show"] = [[1.0], [1.0]]
+    feed = {name: np.array(value) for name, value in feed.items()}
+    feed = {n: a if n == "ids" else a.astype("float32") for n, a in feed.items()}
+    exe.run(feed=feed, fetch_list=[loss])
+    worker.flush()
+    rows = worker.pull_rows("table", 1, 4).numpy()
+    assert rows[:, 0].all() and not rows[:, 1:].any(), rows
+    for _ in range(10):
+        exe.run(feed=feed, fetch_list=[loss])
+    worker.flush()
+    rows = worker.pull_rows("table", 1, 4).numpy()
+    assert rows.all(), rows
 
 
 def shrink():
@@ -352,6 +406,30 @@ def two_models():
         assert losses[-1] < losses[0], losses
 
 
+def half_async():
+    """By the older Fleet, which is where this mode has a name."""
+    import paddle.fluid as fluid
+    from paddle.fluid.incubate.fleet.base.role_maker import PaddleCloudRoleMaker
+    from paddle.fluid.incubate.fleet.parameter_server import distribute_transpiler
+
+    older = distribute_transpiler.fleet
+    older.init(PaddleCloudRoleMaker())
+    loss, _ = build("bounded")
+    strategy = distribute_transpiler.StrategyFactory.create_half_async_strategy()
+    optimizer = older.distributed_optimizer(fluid.optimizer.SGD(0.3), strategy)
+    optimizer.minimize(loss)
+    exe = fluid.Executor(fluid.CPUPlace())
+    if older.is_server():
+        exe.run(older.main_program)  # the same as run_server
+        return
+    exe.run(older.startup_program)
+    losses = []
+    for number in range(100):
+        feed = share(batch(number % 4), older.worker_index(), older.worker_num())
+        losses.append(exe.run(older.main_program, feed=feed, fetch_list=[loss])[0])
+    assert np.mean(losses[-4:]) < np.mean(losses[:4]), losses
+
+
 # ---- started by mpirun
 
 
@@ -400,6 +478,6 @@ def ends(how):
 
 if __name__ == "__main__":
     paddle.enable_static()
-    if sys.argv[1] != "under_mpi":
+    if sys.argv[1] not in ("under_mpi", "half_async"):
         fleet.init()
     globals()[sys.argv[1]](*sys.argv[2:])

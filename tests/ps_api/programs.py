@@ -30,12 +30,15 @@ def _rows(kind, ids, **options):
     size = [KEYS, 4]
     if kind == "bounded":
         return static.nn.embedding(ids, size, is_sparse=True, param_attr=attr)
+    if kind == "disk":
+        options["table_class"] = "SSDSparseTable"
     return static.nn.sparse_embedding(ids, size, param_attr=attr, **options)
 
 
 def build(kind, **options):
     """(loss, prediction) of a model in the default program: "dense" has no table,
-    "bounded" one of known size, "sparse" one that grows."""
+    "bounded" one of known size, "sparse" one that grows, "disk" one that may grow
+    beyond memory."""
     ids = static.data("ids", [None, 3], "int64")
     dense = static.data("dense", [None, 5], "float32")
     label = static.data("label", [None, 1], "float32")

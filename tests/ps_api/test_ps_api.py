@@ -3,8 +3,11 @@
 
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -45,6 +48,14 @@ def test_sync_workers_end_where_one_process_with_the_joined_batch_does(
     assert_close(np.load(together), np.load(alone), tolerance)
 
 
+def test_a_table_on_disk_gives_the_same(tmp_path, paths):
+    initial, together, alone = paths
+    job = Job(tmp_path, FLEET_PS_DISK=str(tmp_path / "disk"))
+    job.run("train", "disk", "Adam", "sync", initial, together)
+    run_alone("train", "disk", "Adam", "sync", initial, alone)
+    assert_close(np.load(together), np.load(alone), 1e-5)
+
+
 @pytest.mark.parametrize("mode", ["async", "geo"])
 def test_other_modes_learn_too(tmp_path, paths, mode):
     initial, together, _ = paths
@@ -74,6 +85,14 @@ def test_a_save_of_what_changed_belongs_to_the_one_before(tmp_path):
     assert_close(np.load(again), np.load(out), 0)
 
 
+@pytest.mark.parametrize("kind, only", [("bounded", None), ("bounded", "table")])
+def test_servers_begin_with_what_one_process_saved(tmp_path, kind, only):
+    saved, out = tmp_path / "saved", tmp_path / "out.npz"
+    run_alone("save_alone", kind, saved, out)
+    arguments = [kind, saved, out] + ([only] if only else [])
+    Job(tmp_path, workers=1).run("begin_with", *arguments)
+
+
 def test_a_clone_made_before_minimize_evaluates(tmp_path):
     Job(tmp_path, workers=1).run("evaluate")
 
@@ -93,6 +112,10 @@ def test_a_job_of_its_own_infers(tmp_path, kind):
 
 def test_keys_get_in_by_their_count(tmp_path):
     Job(tmp_path, workers=1).run("entry")
+
+
+def test_rows_know_shows_and_clicks(tmp_path):
+    Job(tmp_path, workers=1).run("shows_and_clicks")
 
 
 def test_rows_that_nobody_asks_for_go(tmp_path):
@@ -116,6 +139,47 @@ def test_init_worker_comes_when_it_likes(tmp_path):
     job = Job(tmp_path).run("before_and_after")
     assert job.log("workerlog*").count("AFTER STOP") == 2
     assert "has stopped" in job.log("workerlog*")
+
+
+def test_half_async_learns(tmp_path):
+    Job(tmp_path).run("half_async")
+
+
+def test_interrupts_end_a_server_and_a_worker_that_wait(tmp_path):
+    """^C is KeyboardInterrupt in Python, also while the engine waits."""
+    for role in ("PSERVER", "TRAINER"):
+        process = start_lonely(role)
+        try:
+            time.sleep(3)
+            assert process.poll() is None, process.communicate()
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+        assert process.returncode != 0 and "KeyboardInterrupt" in err, err
+
+
+def start_lonely(role):
+    """A process of a job whose others never come."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    where = f"127.0.0.1:{port}"
+    env = {
+        "TRAINING_ROLE": role,
+        "PADDLE_PSERVERS_IP_PORT_LIST": where,
+        "PADDLE_TRAINERS_NUM": "1",
+        "PADDLE_TRAINER_ID": "0",
+        "POD_IP": "127.0.0.1",
+        "PADDLE_PORT": str(port),
+    }
+    return subprocess.Popen(
+        [sys.executable, HERE / "cases.py", "together"],
+        env=environment(**env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_two_programs_share_the_servers(tmp_path):

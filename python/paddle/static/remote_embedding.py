@@ -58,7 +58,8 @@ def sparse_embedding(
         padding_idx: gives zeros and gets no gradient.
         is_test: asking for a key makes no row.
         entry: which keys get a row; see paddle.distributed.CountFilterEntry.
-        table_class: accepted; what a server does beyond its memory is its own setting.
+        table_class: "SSDSparseTable" keeps what does not fit into memory on the
+            servers' disks, in the folder that FLEET_PS_DISK names.
     """
     from ..distributed.entry_attr import EntryAttr  # here: it brings collectives
 

@@ -20,7 +20,7 @@ from . import program_training
 from .distributed_strategy import DistributedStrategy
 from .role_maker import PaddleCloudRoleMaker, RoleMakerBase, meet
 from .role_questions import RoleQuestions
-from .server_mode import mode_of, queue_settings, table_extras
+from .server_mode import check_fields, mode_of, queue_settings, table_extras
 from .util_factory import UtilBase
 
 __all__ = ["Fleet"]
@@ -339,6 +339,8 @@ class Fleet(RoleQuestions):
 
         role, strategy = self._role(), self._user_defined_strategy
         self._check_strategy_is_built("minimize", eager=False)
+        if self._has_servers():
+            check_fields(strategy)
         optimizer, self._rewrites = program_training.wished_optimizer(
             optimizer, strategy
         )

@@ -10,7 +10,7 @@ import weakref
 
 from .... import _core
 from ....static import executor as _executor
-from .server_mode import Mode, learning_rate_of
+from .server_mode import Mode, disk_of_servers, learning_rate_of
 
 __all__ = ["ServedTraining"]
 
@@ -150,18 +150,26 @@ class ServedTraining:
 
 def _extras_of(program, extras):
     """By parameter: rows of tables that grow know when they were last asked for, so
-    that fleet.shrink can drop them."""
+    that fleet.shrink can drop them, and those of SSDSparseTables may go to disk."""
     found = dict(extras or {})
+    everybody = found.get("")
     for operation in program.global_block().ops:
         if not operation.type.startswith("lookup_table"):
             continue
-        if not (
-            operation.has_attr("is_distributed") and operation.attr("is_distributed")
-        ):
+        if not _attribute(operation, "is_distributed"):
             continue
         name = operation.input("W")[0]
-        if name not in found:
-            extra = _core.SparseExtras()
-            extra.count_unseen_days = True
-            found[name] = extra
+        on_disk = _attribute(operation, "table_class") == "SSDSparseTable"
+        if name in found or (everybody is not None and not on_disk):
+            continue
+        extra = found[name] = _core.SparseExtras()
+        extra.count_unseen_days = True
+        if everybody is not None:
+            extra.show_click = everybody.show_click
+        if on_disk:
+            extra.set_disk(*disk_of_servers())
     return found
+
+
+def _attribute(operation, name):
+    return operation.attr(name) if operation.has_attr(name) else None

@@ -9,7 +9,15 @@ from typing import NamedTuple
 from .... import _core
 from .strategy_fields import CONFIGS
 
-__all__ = ["Mode", "learning_rate_of", "mode_of", "queue_settings", "table_extras"]
+__all__ = [
+    "Mode",
+    "check_fields",
+    "disk_of_servers",
+    "learning_rate_of",
+    "mode_of",
+    "queue_settings",
+    "table_extras",
+]
 
 _DEFAULTS = CONFIGS["a_sync_configs"]
 
@@ -129,6 +137,46 @@ def queue_settings(strategy):
         ),
     }
     return {key: value for key, value in settings.items() if value is not None}
+
+
+def check_fields(strategy):
+    """Refuses what would change results and is not there; warns of what is for parts
+    of Paddle that are not."""
+    for name in ("adam_d2sum", "is_fl_ps_mode", "with_coordinator"):
+        if getattr(strategy, name):
+            raise NotImplementedError(
+                f"fleet.minimize: the strategy has {name}=True, which jobs with servers "
+                "of this version do not have"
+            )
+    for name in ("trainer_desc_configs", "fs_client_param"):
+        given, defaults = getattr(strategy, name), CONFIGS[name]
+        changed = [key for key, value in given.items() if value != defaults[key]]
+        if changed:
+            warnings.warn(
+                f"strategy.{name}: {', '.join(changed)} has no effect here",
+                stacklevel=4,
+            )
+
+
+def disk_of_servers():
+    """Where the rows of SSDSparseTables go on each server, and beyond how many bytes of
+    memory.
+
+    Raises:
+        ValueError: FLEET_PS_DISK names no folder.
+    """
+    folder = os.getenv("FLEET_PS_DISK", "")
+    if not folder:
+        raise ValueError(
+            'table_class="SSDSparseTable" needs a folder on the servers\' disks: set '
+            "FLEET_PS_DISK for workers and servers"
+        )
+    text = os.getenv("FLEET_PS_DISK_MEMORY_MB", "1024")
+    if not text.isdigit() or int(text) == 0:
+        raise ValueError(
+            f"FLEET_PS_DISK_MEMORY_MB={text}, which should be a number above 0"
+        )
+    return folder, int(text) << 20
 
 
 def table_extras(strategy):
