@@ -55,38 +55,48 @@ const float* Lay(const Spread& s, const float* y, int64_t first, int64_t size,
   return room;
 }
 
+// Adds rows of `columns` elements to the sums of the columns, a few columns at
+// a time, which stay in registers.
+void AddRows(int64_t rows, int64_t columns, const float* x, float* sums) {
+  constexpr int64_t kTile = 16;
+  int64_t j = 0;
+  for (; j + kTile <= columns; j += kTile) {
+    float tile[kTile];
+    std::copy_n(sums + j, kTile, tile);
+    for (int64_t i = 0; i < rows; ++i) {
+      const float* row = x + i * columns + j;
+      for (int64_t k = 0; k < kTile; ++k) tile[k] += row[k];
+    }
+    std::copy_n(tile, kTile, sums + j);
+  }
+  for (; j < columns; ++j) {
+    for (int64_t i = 0; i < rows; ++i) sums[j] += x[i * columns + j];
+  }
+}
+
 // Adds the elements of a block that begins at `first` to the sums over which
 // they lie.
 void Accumulate(const Spread& s, const float* x, int64_t first, int64_t size,
                 float* sums) {
-  static const base::BlockFunction add =
-      base::FindBlockFunction(base::BlockOp::kAdd);
   const int64_t begin = first % (s.middle * s.inner);
   int64_t j = begin / s.inner;
-  int64_t left = s.inner - begin % s.inner;
-  if (s.inner == 1 && s.middle < 64) {  // too short for calls
-    for (int64_t i = 0; i < size; ++i) {
-      sums[j] += x[i];
-      j = j + 1 == s.middle ? 0 : j + 1;
-    }
+  if (s.inner == 1) {
+    // The end of a row, whole rows, the beginning of one.
+    const int64_t before = j == 0 ? 0 : std::min(size, s.middle - j);
+    AddRows(1, before, x, sums + j);
+    const int64_t rows = (size - before) / s.middle;
+    AddRows(rows, s.middle, x + before, sums);
+    const int64_t done = before + rows * s.middle;
+    AddRows(1, size - done, x + done, sums);
     return;
   }
+  int64_t left = s.inner - begin % s.inner;
   for (int64_t i = 0; i < size;) {
-    if (s.inner == 1) {
-      const int64_t n = std::min(size - i, s.middle - j);
-      add({.a = sums + j,
-           .b = x + i,
-           .out = sums + j,
-           .size = static_cast<size_t>(n)});
-      i += n;
-      j = 0;
-    } else {
-      const int64_t n = std::min(size - i, left);
-      sums[j] += static_cast<float>(ops::Total(n, x + i));
-      i += n;
-      left = s.inner;
-      j = j + 1 == s.middle ? 0 : j + 1;
-    }
+    const int64_t n = std::min(size - i, left);
+    sums[j] += static_cast<float>(ops::Total(n, x + i));
+    i += n;
+    left = s.inner;
+    j = j + 1 == s.middle ? 0 : j + 1;
   }
 }
 
