@@ -16,6 +16,12 @@ __all__ = ["ServedTraining"]
 
 _WORKER = 1  # cluster::RoleKind
 
+# How far an async worker may run ahead where the script does not say. With gradients
+# that are d updates old, SGD needs rate * curvature below about pi / (2 d + 1): of two
+# workers four steps each are 8 updates, which leaves 0.18. Longer queues are for rates
+# that are known to bear them.
+_QUEUE = {"max_merge": 2, "queue_size": 2}
+
 
 class ServedTraining:
     """What one process has of a job with servers. On a server only `serve` is called,
@@ -115,7 +121,7 @@ class ServedTraining:
         return self._worker
 
     def _make_worker(self):
-        options = dict(self._queue)
+        options = {**_QUEUE, **self._queue}
         if self.mode.name == "geo":
             options["geo_steps"] = self.mode.geo_steps
         self._worker = _core.ServedWorker.make(self.role, self.mode.name, **options)
