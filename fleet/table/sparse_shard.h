@@ -98,10 +98,9 @@ class SparseShard final {
   const std::vector<Key>& erased() const { return erased_; }
   void ClearMarks();
   // Room for so many more rows in memory, so that putting them there moves
-  // nothing.
-  Status ReserveRows(size_t count);
-  // The memory of the next `count` rows, as far as it was reserved.
-  std::vector<std::span<std::byte>> RowMemory(size_t count) const;
+  // nothing, and where it is. Then room in the index.
+  Result<std::vector<std::span<std::byte>>> ReserveRows(size_t count);
+  Status ReserveIndex(size_t count);
   // Puts whole rows (all of their floats) there, and marks them or not.
   Status PutRows(const KeyBatch& batch, const float* rows, bool changed);
   Status EraseKeys(const KeyBatch& batch);

@@ -329,16 +329,16 @@ void SparseShard::ClearMarks() {
   ++mark_;
 }
 
-Status SparseShard::ReserveRows(size_t count) {
+Result<std::vector<std::span<std::byte>>> SparseShard::ReserveRows(
+    size_t count) {
   // With a cold store most of them leave memory again.
-  if (cold_ != nullptr) return OkStatus();
-  RETURN_IF_ERROR(index_.Reserve(count));
-  return arena_.Reserve(count);
+  if (cold_ != nullptr) return std::vector<std::span<std::byte>>();
+  RETURN_IF_ERROR(arena_.Reserve(count));
+  return arena_.Unused(count);
 }
 
-std::vector<std::span<std::byte>> SparseShard::RowMemory(size_t count) const {
-  return cold_ != nullptr ? std::vector<std::span<std::byte>>()
-                          : arena_.Unused(count);
+Status SparseShard::ReserveIndex(size_t count) {
+  return cold_ != nullptr ? OkStatus() : index_.Reserve(count);
 }
 
 Status SparseShard::PutRows(const KeyBatch& batch, const float* rows,

@@ -168,14 +168,16 @@ Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
         header.num_rows / (uint64_t{num_servers} * shards_.size());
     std::vector<std::span<std::byte>> memory;
     for (size_t i = 0; i < shards_.size(); ++i) {
-      RETURN_IF_ERROR(all[i].ReserveRows(of_shard + of_shard / 16));
-      const auto more = all[i].RowMemory(of_shard);
+      ASSIGN_OR_RETURN(const auto more, all[i].ReserveRows(of_shard));
       memory.insert(memory.end(), more.begin(), more.end());
     }
     if (populating.joinable()) populating.join();
     populating = std::thread([memory = std::move(memory)] {
       for (const auto& part : memory) PageMemory::Populate(part);
     });
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      RETURN_IF_ERROR(all[i].ReserveIndex(of_shard + of_shard / 16));
+    }
     return OkStatus();
   };
   auto read = [&]() -> Status {
