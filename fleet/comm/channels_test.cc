@@ -7,42 +7,19 @@
 #include <vector>
 
 #include "fleet/cluster/store.h"
-#include "fleet/comm/communicator_conformance.h"
+#include "fleet/comm/channels_fixtures.h"
 
 namespace fleet::comm {
 namespace {
 
-// Ranks that meet over loopback. The store is that of all groups of a test.
-CommunicatorKind ChannelsKind() {
-  auto store = std::make_shared<cluster::InProcessStore>();
-  auto groups = std::make_shared<std::atomic<int>>(0);
-  return {.name = "tcp",
-          .make = [store, groups](
-                      int size,
-                      const std::function<CommunicatorOptions(int)>& options) {
-            Ranks ranks(size);
-            const std::string prefix = base::Concat("group/", ++*groups);
-            std::vector<std::thread> threads;
-            for (int i = 0; i < size; ++i) {
-              threads.emplace_back([&, i] {
-                ranks[i] = ConnectChannels({.store = store.get(),
-                                            .prefix = prefix,
-                                            .rank = i,
-                                            .size = size,
-                                            .secret = "s"},
-                                           options(i), Patient())
-                               .value();
-              });
-            }
-            for (std::thread& thread : threads) thread.join();
-            return ranks;
-          }};
+CommunicatorKind TcpKind() {
+  return ChannelsKind("tcp", channel::Carrier::kTcp);
 }
 
 INSTANTIATE_TEST_SUITE_P(Channels, CommunicatorConformance,
-                         testing::Values(ChannelsKind()));
+                         testing::Values(TcpKind()));
 INSTANTIATE_TEST_SUITE_P(Channels, CommunicatorFailures,
-                         testing::Values(ChannelsKind()));
+                         testing::Values(TcpKind()));
 
 TEST(Channels, ARankThatNeverComesIsNamed) {
   cluster::InProcessStore store;
@@ -63,7 +40,7 @@ TEST(Channels, ARankThatNeverComesIsNamed) {
 }
 
 TEST(Channels, AFailureInALaterCallDoesNotEndAnEarlierOne) {
-  const CommunicatorKind kind = ChannelsKind();  // holds the store
+  const CommunicatorKind kind = TcpKind();  // holds the store
   const Ranks ranks = kind.make(3, [](int) { return CommunicatorOptions(); });
   auto first_call = [&](int rank) {
     Elements all = Elements::Of(DataType::kFloat32, 0, 12);
@@ -87,7 +64,7 @@ TEST(Channels, AFailureInALaterCallDoesNotEndAnEarlierOne) {
 }
 
 TEST(Channels, RanksThatSendMuchToEachOtherDoNotWaitForEachOther) {
-  const CommunicatorKind kind = ChannelsKind();
+  const CommunicatorKind kind = TcpKind();
   RankGroup group(kind, 3);
   group.Run([](Communicator& comm) {
     constexpr size_t kCount = 3'000'000;

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// For tests: ranks that meet over loopback.
+
+#ifndef FLEET_COMM_CHANNELS_FIXTURES_H_
+#define FLEET_COMM_CHANNELS_FIXTURES_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fleet/cluster/store.h"
+#include "fleet/comm/channels.h"
+#include "fleet/comm/communicator_conformance.h"
+
+namespace fleet::comm {
+
+// The store is that of all groups of a test.
+inline CommunicatorKind ChannelsKind(std::string name,
+                                     channel::Carrier carrier) {
+  auto store = std::make_shared<cluster::InProcessStore>();
+  auto groups = std::make_shared<std::atomic<int>>(0);
+  return {.name = std::move(name),
+          .make = [store, groups, carrier](
+                      int size,
+                      const std::function<CommunicatorOptions(int)>& options) {
+            Ranks ranks(size);
+            const std::string prefix = base::Concat("group/", ++*groups);
+            std::vector<std::thread> threads;
+            for (int i = 0; i < size; ++i) {
+              threads.emplace_back([&, i] {
+                ranks[i] = ConnectChannels({.store = store.get(),
+                                            .prefix = prefix,
+                                            .rank = i,
+                                            .size = size,
+                                            .secret = "s",
+                                            .carrier = carrier},
+                                           options(i), Patient())
+                               .value();
+              });
+            }
+            for (std::thread& thread : threads) thread.join();
+            return ranks;
+          }};
+}
+
+}  // namespace fleet::comm
+
+#endif  // FLEET_COMM_CHANNELS_FIXTURES_H_
