@@ -100,7 +100,7 @@ def train(folder, mode, thread):
     dataset = QueueDataset()
     dataset.init(batch_size=50, use_var=[ids, label])
     dataset.set_filelist([path])
-    for _ in range(6):
+    for _ in range(20 if mode == "sync" else 6):  # a step of sync joins the batches
         executor.train_from_dataset(
             static.default_main_program(), dataset, thread=int(thread)
         )

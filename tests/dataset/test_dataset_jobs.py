@@ -66,7 +66,7 @@ def test_threads_train_with_servers(tmp_path, mode, thread):
     places = ["--worker_num=2", "--server_num=2"]
     run(tmp_path, places, "train", str(tmp_path), mode, str(thread))
     for i in range(2):
-        assert np.load(tmp_path / f"loss-{i}.npy") < 0.45  # it begins at 0.69
+        assert np.load(tmp_path / f"loss-{i}.npy") < 0.2  # it begins at 0.69
     if mode == "sync":  # whoever had the last batches
         first, second = (np.load(tmp_path / f"dense-{i}.npy") for i in range(2))
         assert (first == second).all()
