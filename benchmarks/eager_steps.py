@@ -129,7 +129,8 @@ def paddle_step(paddle, spec, weights, batch, wrap=lambda model: model):
     return step
 
 
-def torch_step(torch, spec, weights, batch, wrap=lambda model: model):
+def torch_parts(torch, spec, device="cpu", **more):
+    """The same of torch; `more` is for its optimizer."""
     nn = torch.nn
     kinds = {
         "linear": lambda i, o: nn.Linear(i, o),
@@ -139,15 +140,26 @@ def torch_step(torch, spec, weights, batch, wrap=lambda model: model):
         "pool": lambda: nn.MaxPool2d(2, 2),
         "flatten": nn.Flatten,
     }
-    model = nn.Sequential(*[kinds[kind](*a) for kind, *a in spec["layers"]])
+    layers = [kinds[kind](*a) for kind, *a in spec["layers"]]
+    model = nn.Sequential(*layers).to(device)
+    loss = nn.MSELoss() if spec["loss"] == "mse" else nn.CrossEntropyLoss()
+    name, rate, epsilon = spec["optimizer"]
+    if epsilon is not None:
+        more["eps"] = epsilon
+    optimizer = getattr(torch.optim, name)(model.parameters(), lr=rate, **more)
+    return model, loss, optimizer
+
+
+def set_torch_weights(torch, model, weights):
     with torch.no_grad():
         for p, w in zip(model.parameters(), weights):
             w = torch.from_numpy(w)
             p.copy_(w.t() if p.dim() == 2 else w)
-    name, rate, epsilon = spec["optimizer"]
-    more = {} if epsilon is None else {"eps": epsilon}
-    optimizer = getattr(torch.optim, name)(model.parameters(), lr=rate, **more)
-    loss_layer = nn.MSELoss() if spec["loss"] == "mse" else nn.CrossEntropyLoss()
+
+
+def torch_step(torch, spec, weights, batch, wrap=lambda model: model):
+    model, loss_layer, optimizer = torch_parts(torch, spec)
+    set_torch_weights(torch, model, weights)
     x, y = (torch.from_numpy(a) for a in batch)
     model = wrap(model)
 

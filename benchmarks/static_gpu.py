@@ -9,12 +9,20 @@ the device and of the loss on both sides. What torch takes without a graph, and 
 step takes with arrays of numpy in and out, is said below. TF32 is as torch has it:
 convolutions use it, matrix products do not.
 
-    python benchmarks/static_gpu.py      (needs a GPU; see tools/test-gpu)
+    python benchmarks/static_gpu.py
+
+Needs a GPU, and a build for it (tools/test-gpu makes one).
 """
 
 import numpy as np
 from eager_steps import MODELS as EAGER
-from eager_steps import make_batch, make_weights
+from eager_steps import (
+    make_batch,
+    make_weights,
+    paddle_parts,
+    set_torch_weights,
+    torch_parts,
+)
 from measure import Row
 
 _, MLP, CNN = EAGER
@@ -47,15 +55,7 @@ def best_in_turns(torch, functions, repeat, turns):
 # ---- ours
 class Ours:
     def __init__(self, paddle, spec, weights, batch):
-        static, nn = paddle.static, paddle.nn
-        kinds = {
-            "linear": lambda i, o: nn.Linear(i, o),
-            "conv": lambda i, o: nn.Conv2D(i, o, 3),
-            "relu": nn.ReLU,
-            "tanh": nn.Tanh,
-            "pool": lambda: nn.MaxPool2D(2, 2),
-            "flatten": nn.Flatten,
-        }
+        static = paddle.static
         x, y = batch
         y = y.reshape(-1, 1)
         paddle.enable_static()
@@ -63,12 +63,9 @@ class Ours:
         with static.program_guard(self.program, startup):
             data = static.data("x", list(x.shape), "float32")
             label = static.data("y", list(y.shape), "int64")
-            model = nn.Sequential(*[kinds[kind](*a) for kind, *a in spec["layers"]])
-            self.loss = nn.CrossEntropyLoss()(model(data), label)
-            name, rate, epsilon = spec["optimizer"]
-            more = {} if epsilon is None else {"epsilon": epsilon}
-            rule = getattr(paddle.optimizer, name)(learning_rate=rate, **more)
-            rule.minimize(self.loss)
+            model, loss_layer, optimizer = paddle_parts(paddle, spec)
+            self.loss = loss_layer(model(data), label)
+            optimizer.minimize(self.loss)
         place = paddle.CUDAPlace(0)
         self.executor = static.Executor(place)
         self.scope = static.Scope()
@@ -101,25 +98,13 @@ class Ours:
 # ---- torch
 class Torch:
     def __init__(self, torch, spec, weights, batch, **more):
-        nn = torch.nn
-        kinds = {
-            "linear": lambda i, o: nn.Linear(i, o),
-            "conv": lambda i, o: nn.Conv2d(i, o, 3),
-            "relu": nn.ReLU,
-            "tanh": nn.Tanh,
-            "pool": lambda: nn.MaxPool2d(2, 2),
-            "flatten": nn.Flatten,
-        }
-        layers = [kinds[kind](*a) for kind, *a in spec["layers"]]
-        self.model = nn.Sequential(*layers).cuda()
         self.weights = weights
         self.torch = torch
-        name, rate, epsilon = spec["optimizer"]
-        if epsilon is not None:
-            more = {"eps": epsilon, "capturable": True, **more}
-        rule = getattr(torch.optim, name)
-        self.optimizer = rule(self.model.parameters(), lr=rate, **more)
-        self.loss_layer = nn.CrossEntropyLoss()
+        if spec["optimizer"][0] == "Adam":
+            more["capturable"] = True
+        self.model, self.loss_layer, self.optimizer = torch_parts(
+            torch, spec, "cuda", **more
+        )
         self.x, self.y = (torch.from_numpy(a).cuda() for a in batch)
         self.into = self.x.clone(), self.y.clone()
         self.arrays = batch
@@ -128,10 +113,8 @@ class Torch:
         self.begin()
 
     def begin(self):
+        set_torch_weights(self.torch, self.model, self.weights)
         with self.torch.no_grad():
-            for p, w in zip(self.model.parameters(), self.weights):
-                w = self.torch.from_numpy(w).cuda()
-                p.copy_(w.t() if p.dim() == 2 else w)
             for state in self.optimizer.state.values():
                 for value in state.values():
                     if value is not None:
