@@ -15,12 +15,13 @@ function(fleet_test name source)
   # Tests are many and run once: compiling them quickly is worth more.
   target_compile_options(${name} PRIVATE -O0)
   target_link_libraries(${name} PRIVATE fleet_options ${ARG_LIBRARIES}
-                                        fleet_core GTest::gmock
-                                        GTest::gtest_main)
+                                        fleet_core GTest::gmock)
   if(ARG_TORCH)
-    target_link_libraries(${name} PRIVATE fleet_torch)
+    fleet_torch_test_main()
+    target_link_libraries(${name} PRIVATE fleet_torch fleet_torch_test_main)
     fleet_use_headers(${name} torch_test)
   else()
+    target_link_libraries(${name} PRIVATE GTest::gtest_main)
     fleet_use_headers(${name} test)
   endif()
   if(ARG_NEEDS)
@@ -32,4 +33,17 @@ function(fleet_test name source)
   add_test(NAME ${name} COMMAND ${ARG_COMMAND})
   set_tests_properties(${name} PROPERTIES TIMEOUT 300 ENVIRONMENT
                                           "${ARG_ENVIRONMENT}")
+endfunction()
+
+# The main() of the tests with LibTorch.
+function(fleet_torch_test_main)
+  if(TARGET fleet_torch_test_main)
+    return()
+  endif()
+  add_library(fleet_torch_test_main OBJECT
+              ${PROJECT_SOURCE_DIR}/fleet/ops/torch_test_main.cc)
+  target_link_libraries(fleet_torch_test_main PRIVATE fleet_options fleet_torch
+                                                      GTest::gmock)
+  target_compile_options(fleet_torch_test_main PRIVATE -O0)
+  fleet_use_headers(fleet_torch_test_main torch_test)
 endfunction()
