@@ -153,12 +153,14 @@ class Training final {
     last_line_ = begin_;
   }
 
-  // Of several failures the first counts.
-  void Fail(const Status& status) {
+  // Of several failures the first counts; of those in batches, whose numbers
+  // begin at 1, that of the first batch, whichever thread was faster.
+  void Fail(const Status& status, uint64_t batch = 0) {
     {
       base::MutexLock lock(mutex_);
-      if (!outcome_.ok()) return;
+      if (!outcome_.ok() && (batch == 0 || batch >= failed_batch_)) return;
       outcome_ = status;
+      failed_batch_ = batch;
     }
     failed_.store(true, std::memory_order_release);
     batches_.Abort(status);
@@ -232,6 +234,7 @@ class Training final {
   std::atomic<bool> failed_ = false;
   base::Mutex mutex_;
   Status outcome_ GUARDED_BY(mutex_);
+  uint64_t failed_batch_ GUARDED_BY(mutex_) = 0;  // where outcome_ is of one
   TrainStats stats_ GUARDED_BY(mutex_);
   Clock::time_point last_line_ GUARDED_BY(mutex_);
   uint64_t samples_at_last_line_ GUARDED_BY(mutex_) = 0;
@@ -277,8 +280,10 @@ class TrainThread final {
     if (!more.ok() || !*more) return false;
     if (Status status = Step(); !status.ok()) {
       training_.Fail(status.WithContext(base::Concat(
-          options_.name, ": batch ", batch_.number, " (", batch_.num_samples(),
-          " samples from ", batch_.file, " on), thread ", index_)));
+                         options_.name, ": batch ", batch_.number, " (",
+                         batch_.num_samples(), " samples from ", batch_.file,
+                         " on), thread ", index_)),
+                     batch_.number);
       return false;
     }
     ++num_batches_;
