@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -24,6 +25,7 @@
 #include "fleet/base/status.h"
 #include "fleet/optim/update.h"
 #include "fleet/table/cold_store.h"
+#include "fleet/table/entering_keys.h"
 #include "fleet/table/key.h"
 #include "fleet/table/key_index.h"
 #include "fleet/table/key_set.h"
@@ -101,8 +103,13 @@ class SparseShard final {
   // nothing, and where it is. Then room in the index.
   Result<std::vector<std::span<std::byte>>> ReserveRows(size_t count);
   Status ReserveIndex(size_t count);
-  // Puts whole rows (all of their floats) there, and marks them or not.
-  Status PutRows(const KeyBatch& batch, const float* rows, bool changed);
+  // Puts whole rows (all of their floats) there, unmarked.
+  Status PutRows(const KeyBatch& batch, const float* rows);
+  // The same for some of `count` rows whose keys are mostly new. Nothing else
+  // may be called, but Clear, before FinishAdding, which lets their keys be
+  // found.
+  Status AddRows(size_t count, const KeyBatch& batch, const float* rows);
+  Status FinishAdding();
   Status EraseKeys(const KeyBatch& batch);
 
   ShardCounters counters() const;
@@ -139,6 +146,8 @@ class SparseShard final {
   uint32_t MakeBlankRow(Key key);
   bool Admits(Key key, uint32_t before, uint32_t count) const;
   Status CheckRoom() const;
+  // What AddRows has left to do for some keys.
+  Status Enter(std::span<const EnteringKeys::Entry> entries);
   // Rows leave memory until n more have room.
   Status MakeRoomInMemory(size_t n);
   void EraseFromMemory(Key key, uint32_t row);
@@ -172,6 +181,7 @@ class SparseShard final {
   uint64_t num_nonfinite_ = 0;
   std::vector<uint64_t> changed_;  // a bit for each row
   std::vector<Key> erased_;
+  std::optional<EnteringKeys> entering_;  // from AddRows to FinishAdding
 
   // With a cold store: of each row in memory.
   static constexpr uint8_t kUsed = 1;

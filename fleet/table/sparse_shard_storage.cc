@@ -274,6 +274,7 @@ Status SparseShard::Clear() {
   num_candidates_ = 0;
   changed_ = {};
   erased_ = {};
+  entering_.reset();
   keys_ = {};
   flags_ = {};
   clock_hand_ = 0;
@@ -341,8 +342,7 @@ Status SparseShard::ReserveIndex(size_t count) {
   return cold_ != nullptr ? OkStatus() : index_.Reserve(count);
 }
 
-Status SparseShard::PutRows(const KeyBatch& batch, const float* rows,
-                            bool changed) {
+Status SparseShard::PutRows(const KeyBatch& batch, const float* rows) {
   uint32_t located[kBatch];
   for (size_t begin = 0; begin < batch.count; begin += kBatch) {
     const size_t n = std::min(kBatch, batch.count - begin);
@@ -355,10 +355,82 @@ Status SparseShard::PutRows(const KeyBatch& batch, const float* rows,
     });
     for (size_t i = 0; i < n; ++i) {
       MarkChanged(located[i]);
-      if (!changed) {
-        changed_[located[i] / 64] &= ~(uint64_t{1} << (located[i] % 64));
+      changed_[located[i] / 64] &= ~(uint64_t{1} << (located[i] % 64));
+    }
+  }
+  return OkStatus();
+}
+
+Status SparseShard::AddRows(size_t count, const KeyBatch& batch,
+                            const float* rows) {
+  // With a cold store most rows leave memory at once, and keys with them.
+  if (cold_ != nullptr) return PutRows(batch, rows);
+  if (!entering_.has_value()) {
+    ASSIGN_OR_RETURN(entering_, EnteringKeys::Make(count));
+  }
+  auto enter = [this](std::span<const EnteringKeys::Entry> entries) {
+    return Enter(entries);
+  };
+  uint32_t added[kBatch];
+  for (size_t begin = 0; begin < batch.count; begin += kBatch) {
+    const size_t n = std::min(kBatch, batch.count - begin);
+    if (!CheckRoom().ok()) {
+      // Its message counts rows that can be found.
+      RETURN_IF_ERROR(FinishAdding());
+      return CheckRoom();
+    }
+    RETURN_IF_ERROR(arena_.Reserve(n));
+    for (size_t i = 0; i < n; ++i) {
+      added[i] = arena_.Add();
+      if (changed_.size() * 64 <= added[i]) {
+        changed_.resize(changed_.size() + 1024);
       }
     }
+    WithRowSize(layout_.stride, [&](auto copy) {
+      for (size_t i = 0; i < n; ++i) {
+        copy(arena_.at(added[i]),
+             rows + batch.place(begin + i) * layout_.stride);
+      }
+    });
+    for (size_t i = 0; i < n; ++i) {
+      RETURN_IF_ERROR(
+          entering_->Add(batch.keys[batch.place(begin + i)], added[i], enter));
+    }
+  }
+  return OkStatus();
+}
+
+Status SparseShard::FinishAdding() {
+  if (!entering_.has_value()) return OkStatus();
+  const Status entered =
+      entering_->TakeAll([this](std::span<const EnteringKeys::Entry> entries) {
+        return Enter(entries);
+      });
+  entering_.reset();
+  return entered;
+}
+
+Status SparseShard::Enter(std::span<const EnteringKeys::Entry> entries) {
+  constexpr size_t kAhead = 16;
+  RETURN_IF_ERROR(index_.Reserve(entries.size()));
+  auto home = [&](size_t i) { return index_.Home(HashKey(entries[i].key)); };
+  for (size_t i = 0; i < std::min(kAhead, entries.size()); ++i) {
+    index_.Prefetch(home(i));
+  }
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (i + kAhead < entries.size()) index_.Prefetch(home(i + kAhead));
+    uint32_t* value = index_.FindOrInsert(entries[i].key, home(i));
+    if (*value == KeyIndex::kNone) [[likely]] {
+      *value = entries[i].row;
+      continue;
+    }
+    // The key had a row, or only a count of pulls. The new row takes its place.
+    if (*value < kCandidate) {
+      arena_.Free(*value);
+    } else {
+      --num_candidates_;
+    }
+    *value = entries[i].row;
   }
   return OkStatus();
 }

@@ -23,6 +23,16 @@ bool ScoreWanted(const ShowClickOptions& options, const RowLayout& layout,
          LoadInteger(row, layout.unseen_days) <= options.delta_keep_days;
 }
 
+// From so many rows in a shard on, its index is larger than the caches of a
+// core.
+constexpr uint64_t kManyRows = 1 << 16;
+
+// How many rows of a file go into each shard, or nearly.
+uint64_t RowsOfShard(const RowsHeader& header, uint32_t num_servers,
+                     size_t num_shards) {
+  return header.num_rows / (uint64_t{num_servers} * num_shards);
+}
+
 }  // namespace
 
 Result<SaveStats> SparseTable::Save(const base::Path& folder,
@@ -119,6 +129,14 @@ Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
 
   std::vector<std::vector<uint32_t>> places(shards_.size());
   std::vector<float> converted;
+  // Rows of a base are new; those of deltas change rows that are there.
+  bool base = true;
+  auto finish_adding = [&]() -> Status {
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      RETURN_IF_ERROR(all[i].FinishAdding());
+    }
+    return OkStatus();
+  };
   auto take = [&](const RowsHeader& header, std::span<const Key> keys,
                   std::span<const float> rows) -> Status {
     if (header.table != name() || header.dim != dim()) {
@@ -137,6 +155,9 @@ Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
           .push_back(static_cast<uint32_t>(i));
     }
     const bool erased = rows.empty();
+    const uint64_t of_shard = RowsOfShard(header, num_servers, shards_.size());
+    const bool many = base && of_shard >= kManyRows;
+    if (erased || !many) RETURN_IF_ERROR(finish_adding());
     const float* whole = rows.data();
     if (!erased && header.layout != layout.text) {
       stats.values_only = true;
@@ -156,7 +177,8 @@ Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
       if (all_in_one) batch = {keys.data(), nullptr, keys.size()};
       if (batch.count == 0) continue;
       RETURN_IF_ERROR(erased ? all[s].EraseKeys(batch)
-                             : all[s].PutRows(batch, whole, false));
+                      : many ? all[s].AddRows(of_shard, batch, whole)
+                             : all[s].PutRows(batch, whole));
     }
     return OkStatus();
   };
@@ -164,8 +186,7 @@ Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
   // all the rest: another thread lets it.
   std::thread populating;
   auto reserve = [&](const RowsHeader& header) -> Status {
-    const uint64_t of_shard =
-        header.num_rows / (uint64_t{num_servers} * shards_.size());
+    const uint64_t of_shard = RowsOfShard(header, num_servers, shards_.size());
     std::vector<std::span<std::byte>> memory;
     for (size_t i = 0; i < shards_.size(); ++i) {
       ASSIGN_OR_RETURN(const auto more, all[i].ReserveRows(of_shard));
@@ -182,6 +203,7 @@ Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
   };
   auto read = [&]() -> Status {
     for (const SaveList& list : lists) {
+      base = list.id.kind == SaveKind::kBase;
       for (const SaveList::File& file : list.files) {
         const base::Path path = folder / file.name;
         ASSIGN_OR_RETURN(const uint64_t byte_size, base::FileSize(path));
@@ -192,7 +214,7 @@ Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
         RETURN_IF_ERROR(ReadRows(path, take, reserve));
       }
     }
-    return OkStatus();
+    return finish_adding();
   };
   const Status outcome = read();
   if (populating.joinable()) populating.join();

@@ -129,6 +129,86 @@ TEST(SparseTable, EmptiesItself) {
 }
 
 // Reading refuses keys that do not ascend.
+// So many that keys enter the index in parts, and parts more than once.
+class LoadOfManyRows : public testing::TestWithParam<uint32_t> {
+ protected:
+  static constexpr size_t kNumRows = 400'000;
+
+  std::unique_ptr<SparseTable> Make(uint32_t num_shards,
+                                    uint64_t max_byte_size = 0) {
+    SparseTableOptions options;
+    options.name = "emb";
+    options.dim = 1;
+    options.num_shards = num_shards;
+    options.max_byte_size = max_byte_size;
+    auto table = SparseTable::Make(options);
+    EXPECT_OK(table);
+    return std::move(table).value();
+  }
+  // Keys from `begin` on, each with a value of its own.
+  static std::vector<Key> Keys(size_t begin) {
+    std::vector<Key> keys(kNumRows);
+    for (size_t i = 0; i < kNumRows; ++i) keys[i] = HashKey(begin + i);
+    return keys;
+  }
+  void Save(size_t begin, float factor, SaveId id) {
+    auto table = Make(1);
+    std::vector<float> values(kNumRows);
+    for (size_t i = 0; i < kNumRows; ++i) {
+      values[i] = factor * static_cast<float>(begin + i);
+    }
+    ASSERT_OK(table->Assign(Keys(begin), values));
+    ASSERT_OK(table->Save(folder_.path(), {id}));
+  }
+  const base::Path& folder() const { return folder_.path(); }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Shards, LoadOfManyRows, testing::Values(1, 3));
+
+TEST_P(LoadOfManyRows, FindsEachUnderItsKey) {
+  Save(0, 1.0f, {});
+  auto table = Make(GetParam());
+  ASSERT_OK_AND_ASSIGN(const LoadStats loaded, table->Load(folder(), 0, 1));
+  EXPECT_EQ(loaded.num_rows, kNumRows);
+  std::vector<float> values(kNumRows);
+  ASSERT_OK(table->Pull(Keys(0), values, {.training = false}));
+  for (size_t i = 0; i < kNumRows; ++i) {
+    ASSERT_EQ(values[i], static_cast<float>(i)) << i;
+  }
+  EXPECT_EQ(table->stats().num_rows, kNumRows);
+  // Nothing changed since the save.
+  ASSERT_OK_AND_ASSIGN(
+      const SaveStats delta,
+      table->Save(folder(), {{.number = 1, .kind = SaveKind::kDelta}}));
+  EXPECT_EQ(delta.num_rows, 0u);
+}
+
+TEST_P(LoadOfManyRows, TakesTheLaterOfTwoFilesThatHaveAKey) {
+  Save(0, 1.0f, {.server = 0, .num_servers = 2});
+  Save(kNumRows / 2, 2.0f, {.server = 1, .num_servers = 2});
+  auto table = Make(GetParam());
+  ASSERT_OK_AND_ASSIGN(const LoadStats loaded, table->Load(folder(), 0, 1));
+  EXPECT_EQ(loaded.num_rows, kNumRows + kNumRows / 2);
+  std::vector<float> values(kNumRows);
+  ASSERT_OK(table->Pull(Keys(0), values, {.training = false}));
+  for (size_t i = 0; i < kNumRows; ++i) {
+    const float factor = i < kNumRows / 2 ? 1.0f : 2.0f;
+    ASSERT_EQ(values[i], factor * static_cast<float>(i)) << i;
+  }
+}
+
+TEST_P(LoadOfManyRows, LeavesNothingWhereTheyHaveNoRoom) {
+  Save(0, 1.0f, {});
+  auto table = Make(GetParam(), 1 << 20);
+  EXPECT_THAT(
+      table->Load(folder(), 0, 1),
+      StatusIs(StatusCode::kUnavailable, HasSubstr("no memory for more rows")));
+  EXPECT_EQ(table->stats().num_rows, 0u);
+}
+
 TEST(SparseTable, SavesKeysOfAnyKindInTheirOrder) {
   std::mt19937_64 random(5);
   for (const int kind : {0, 1, 2, 3}) {
