@@ -149,25 +149,36 @@ def test_rank_0_is_busy(job):
     ranks.leaves_nothing()
 
 
+# Until the test has seen what it waits for.
+UNTIL_TOLD = """
+end = time.monotonic() + 60
+while not os.path.exists("go"):
+    assert time.monotonic() < end, "nobody let it go on"
+    time.sleep(0.01)
+"""
+
+
 def test_late_rank_is_named_in_the_end(job):
-    ranks = job(FLEET_TIMEOUT="3", FLEET_STALL_REPORT="1")
+    ranks = job(FLEET_TIMEOUT="10", FLEET_STALL_REPORT="1")
     ranks.start(0, MEET + CATCH)
-    ranks.start(1, MEET + "time.sleep(8)\n" + CATCH)
+    ranks.start(1, MEET + UNTIL_TOLD + CATCH)
     assert ranks.ends(0) == 7
     assert "rank 1" in error_of(ranks, 0)
     assert "all_reduce" in error_of(ranks, 0)
+    (ranks.folder / "go").touch()
     ranks.ends(1)
     ranks.leaves_nothing()
 
 
 def test_late_rank_is_named_when_the_call_did_not_wait(job):
-    ranks = job(FLEET_TIMEOUT="3")
+    ranks = job(FLEET_TIMEOUT="10")
     later = CATCH.replace("(x)", "(x, sync_op=False).wait()")
     ranks.start(0, MEET + later)
-    ranks.start(1, MEET + "time.sleep(8)\n" + later)
+    ranks.start(1, MEET + UNTIL_TOLD + later)
     assert ranks.ends(0) == 7
     assert "rank 1" in error_of(ranks, 0)
     assert "all_reduce" in error_of(ranks, 0)
+    (ranks.folder / "go").touch()
     ranks.ends(1)
     ranks.leaves_nothing()
 

@@ -72,8 +72,9 @@ def test_the_exit_code_is_passed_on(launcher, end, code, words):
 def test_the_report_does_not_wait_for_ranks_that_do_not_want_to_end(launcher):
     launcher.write(
         "t.sh",
-        "#!/bin/sh\n[ $RANK = 1 ] && exit 3\ntrap '' TERM\n"
-        "echo ready\nwhile true; do sleep 1; done\n",
+        "#!/bin/sh\ntrap '' TERM\ntouch trapped.$RANK\n"
+        "[ $RANK = 1 ] && { until [ -e trapped.0 ]; do sleep 0.01; done; exit 3; }\n"
+        "while true; do sleep 1; done\n",
     )
     process = launcher.start("--nproc_per_node=2", "--grace=600", "./t.sh")
     for line in process.stderr:
