@@ -26,7 +26,7 @@ TEST(Channels, ARankThatNeverComesIsNamed) {
   auto connect = [&](int rank) {
     return ConnectChannels(
                {.store = &store, .prefix = "g", .rank = rank, .size = 3},
-               {.name = "group 5"}, Deadline::After(200ms))
+               {.name = "group 5"}, Deadline::After(2s))
         .status();
   };
   std::thread first([&] {

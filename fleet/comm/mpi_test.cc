@@ -282,7 +282,7 @@ TEST(Mpi, RanksThatMakeDifferentGroupsSeeWhatTheOthersMake) {
         world->rank() == 0 ? std::vector{0, 1} : std::vector{1, 0};
     const std::string others =
         world->rank() == 0 ? "came to world of 1 0" : "came to world of 0 1";
-    EXPECT_THAT(ConnectMpi(ranks, {}, Deadline::After(2s)),
+    EXPECT_THAT(ConnectMpi(ranks, {}, Deadline::After(5s)),
                 StatusIs(StatusCode::kDeadlineExceeded, HasSubstr(others)));
   }
   ASSERT_OK(world->Barrier(Patient()));

@@ -409,7 +409,12 @@ TEST(SharedMemoryProcesses, ARankThatIsKilledIsNamed) {
         auto comm = ConnectProcess(store, rank, kSize, processes);
         std::vector<float> values(100'000);
         EXPECT_OK(comm->AllReduce(Floats(values), ReduceOp::kSum, Patient()));
-        if (rank == victim) raise(SIGKILL);
+        // Nobody is still in that call when one dies.
+        EXPECT_OK(store.Set(base::Concat("done/", rank), "", Patient()));
+        if (rank == victim) {
+          EXPECT_OK(store.Wait({"done/0", "done/1", "done/2"}, Patient()));
+          raise(SIGKILL);
+        }
         const Status status =
             comm->AllReduce(Floats(values), ReduceOp::kSum, Patient());
         EXPECT_THAT(
@@ -470,9 +475,11 @@ TEST(SharedMemoryProcesses, AKilledRankWithChildrenIsNamed) {
       }
       EXPECT_OK(store.Set("child", std::to_string(child), Patient()));
       EXPECT_OK(comm->Barrier(Patient()));
+      EXPECT_OK(store.Wait({"passed"}, Patient()));
       raise(SIGKILL);
     }
     EXPECT_OK(comm->Barrier(Patient()));
+    EXPECT_OK(store.Set("passed", "", Patient()));
     EXPECT_THAT(comm->Barrier(Patient()),
                 StatusIs(StatusCode::kUnavailable, HasSubstr("rank 1 died")));
     auto child = store.Get("child", Patient());

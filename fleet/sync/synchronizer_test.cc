@@ -294,7 +294,7 @@ TEST(AsyncMode, EveryGradientArrivesOnceAndNoneIsLeftAtTheEnd) {
 
 TEST(AsyncMode, WaitsWhenTheServersAreSlowAndSaysSo) {
   ps::PsServerOptions slow;
-  slow.push_delay = 20ms;
+  slow.push_delay = 100ms;
   PsCluster cluster(1, 1, slow);
   SynchronizerOptions options = Mode(PsMode::kAsync);
   options.max_merge = 1;
