@@ -44,7 +44,7 @@ def test_different_calls_are_an_error_that_shows_both():
 
 
 def test_a_started_call_names_who_was_late():
-    run(2, SCRIPT, "late", env={"FLEET_TIMEOUT": "1"})
+    run(2, SCRIPT, "late", env={"FLEET_TIMEOUT": "5"})
 
 
 @pytest.mark.parametrize("backend", ["auto", "tcp"])

@@ -31,11 +31,11 @@ def test_behind_a_slow_server_a_worker_goes_on_until_its_queue_is_full(job):
     queue, merge = 8, 2
     done = run(
         job,
-        steps=60,
+        steps=30,
         look_at=queue - 2,
         send_queue_size=queue,
         max_merge_var_num=merge,
-        env={"FLEET_PS_PUSH_DELAY_MS": "50"}.items(),
+        env={"FLEET_PS_PUSH_DELAY_MS": "200"}.items(),
     )
     assert done.returncode == 0, done.stderr
     early, late = (
