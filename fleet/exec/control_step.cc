@@ -2,8 +2,10 @@
 #include "fleet/exec/control_step.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros_like.h>
 
 namespace fleet::exec {
 namespace {
@@ -88,6 +90,28 @@ Status ReadArrayStep::Run(Frame& frame) {
                            " places");
   }
   frame.values[outputs[0]] = array[index];
+  return OkStatus();
+}
+
+Status AddToArrayStep::Run(Frame& frame) {
+  ASSIGN_OR_RETURN(size_t index, Index(frame, inputs[1], "I"));
+  const at::Tensor& value = frame.values[inputs[0]];
+  if (!value.defined()) return OkStatus();
+  std::vector<at::Tensor>& array = frame.arrays[outputs[0]];
+  if (array.size() <= index) array.resize(index + 1);
+  at::Tensor& sum = array[index];
+  sum = sum.defined() ? sum.add(value) : value;
+  return OkStatus();
+}
+
+Status TakeFromArrayStep::Run(Frame& frame) {
+  ASSIGN_OR_RETURN(size_t index, Index(frame, inputs[1], "I"));
+  std::vector<at::Tensor>& array = frame.arrays[inputs[0]];
+  at::Tensor taken;
+  if (index < array.size()) taken = std::exchange(array[index], at::Tensor());
+  if (outputs[0] == kNothing) return OkStatus();
+  frame.values[outputs[0]] =
+      taken.defined() ? taken : at::zeros_like(frame.values[inputs[2]]);
   return OkStatus();
 }
 

@@ -74,6 +74,22 @@ class ReadArrayStep final : public Step {
   bool plannable() const override { return false; }
 };
 
+// For gradients: the array outputs[0] gets inputs[0], if that has a value, on
+// top of what it has at the place that inputs[1] says.
+class AddToArrayStep final : public Step {
+ public:
+  Status Run(Frame& frame) override;
+  bool plannable() const override { return false; }
+};
+
+// outputs[0] is what the array inputs[0] has at the place that inputs[1] says,
+// and zeros like inputs[2] where that is nothing; the place is empty then.
+class TakeFromArrayStep final : public Step {
+ public:
+  Status Run(Frame& frame) override;
+  bool plannable() const override { return false; }
+};
+
 class ArrayLengthStep final : public Step {
  public:
   Status Run(Frame& frame) override;

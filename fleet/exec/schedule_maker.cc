@@ -386,6 +386,12 @@ bool ScheduleMaker::AddSimpleControl(const Operation& op) {
   } else if (op.type == "read_from_array") {
     step = std::make_unique<ReadArrayStep>();
     slots = {"X", "I"};
+  } else if (op.type == "add_to_array") {
+    step = std::make_unique<AddToArrayStep>();
+    slots = {"X", "I", "Array"};
+  } else if (op.type == "take_from_array") {
+    step = std::make_unique<TakeFromArrayStep>();
+    slots = {"Array", "I", "Like"};
   } else if (op.type == "lod_array_length") {
     step = std::make_unique<ArrayLengthStep>();
     slots = {"X"};
@@ -393,11 +399,11 @@ bool ScheduleMaker::AddSimpleControl(const Operation& op) {
     return false;
   }
   step->what = Where(op);
-  // Only the numbers that choose must have a value.
+  // Neither arrays nor what goes into them must have a value.
   for (const std::string& slot : slots) {
     for (const std::string& name : op.input(slot)) {
       step->inputs.push_back(PlaceOf(name));
-      if (slot != "X") Read(name, step->what);
+      if (slot != "X" && slot != "Array") Read(name, step->what);
     }
   }
   for (const std::string& name : op.output("Out")) AddOutput(*step, name);

@@ -29,13 +29,53 @@ std::string Where(const Operation& op) {
   return op.made_at.empty() ? op.type : op.made_at + ": " + op.type;
 }
 
-// What the gradients of all loops of a program share: the variables of the main
-// block that count turns and hold what was saved in them, and the operations
-// with which these begin.
-struct LoopRecords {
+// What the gradients of all blocks of a program share: for loops, the variables
+// of the main block that count turns and hold what was saved in them, and the
+// operations with which these begin; and the arrays through which gradients may
+// flow, each with the array of its gradients. That one is changed in place all
+// through backward: a read of the array adds to it, a write takes from it.
+struct Records {
   std::set<std::string> names;
   std::vector<Operation> beginnings;
+  std::map<std::string, std::string> arrays;
 };
+
+// The arrays of the main block that `targets` may depend on, without gradients.
+// Names are looked at without regard to order, in all blocks.
+std::map<std::string, std::string> FindArrays(
+    const Program& program, const std::vector<BackwardTarget>& targets) {
+  std::set<std::string> needed;
+  for (const BackwardTarget& target : targets) needed.insert(target.variable);
+  auto needs = [&](const Slots& slots) {
+    for (const Slot& slot : slots) {
+      for (const std::string& name : slot.arguments) {
+        if (needed.contains(name)) return true;
+      }
+    }
+    return false;
+  };
+  for (size_t before = 0; before != needed.size();) {
+    before = needed.size();
+    for (size_t b = program.num_blocks(); b-- > 0;) {
+      const Block& block = program.block(b);
+      for (size_t i = block.num_ops(); i-- > 0;) {
+        const Operation& op = block.op(i);
+        if (!BodiesOf(op).empty() || !needs(op.outputs)) continue;
+        for (const Slot& slot : op.inputs) {
+          needed.insert(slot.arguments.begin(), slot.arguments.end());
+        }
+      }
+    }
+  }
+  std::map<std::string, std::string> arrays;
+  for (const Variable* variable : program.block(0).variables()) {
+    if (variable->kind == VariableKind::kTensorArray &&
+        needed.contains(variable->name)) {
+      arrays.emplace(variable->name, "");
+    }
+  }
+  return arrays;
+}
 
 // Differentiates the operations of one block. Their gradients go to the end of
 // the same block or, for the body of control flow, into another block, which
@@ -47,7 +87,7 @@ class Backward {
   using WantsOuter = std::function<bool(const std::string&)>;
 
   Backward(const OpRegistry& registry, Program& program, Block& from, Block& to,
-           const std::set<std::string>& no_grad, LoopRecords& records,
+           const std::set<std::string>& no_grad, Records& records,
            WantsOuter wants_outer)
       : registry_(registry),
         program_(program),
@@ -117,8 +157,10 @@ class Backward {
         const bool constant = number >= 0 && def->outputs[number].constant;
         for (const std::string& name : slot.arguments) {
           if (!Counts(name)) continue;
+          bool reached = op.type == "while" ? looped.contains(name) : any;
+          // The other places of an array stay.
+          reached |= IsArray(name) && Wanted(name);
           ++made_[name];
-          const bool reached = op.type == "while" ? looped.contains(name) : any;
           depends_[name].push_back(reached && !constant && !Stops(name));
         }
       }
@@ -138,9 +180,16 @@ class Backward {
     return found != made_.end() && found->second > 0;
   }
 
+  bool IsArray(const std::string& name) const {
+    return records_.arrays.contains(name);
+  }
+
   // Of the value that the variable has at this point of the walk.
   bool Wanted(const std::string& name) const {
-    if (!IsMade(name)) return WantedFromOutside(name);
+    if (!IsMade(name)) {
+      const bool empty = IsArray(name) && from_.FindHere(name) != nullptr;
+      return !empty && WantedFromOutside(name);
+    }
     return depends_.at(name)[made_.at(name) - 1];
   }
 
@@ -163,6 +212,7 @@ class Backward {
   void FindUses(const std::vector<BackwardTarget>& targets) {
     std::set<std::string> needed;
     for (const BackwardTarget& target : targets) needed.insert(target.variable);
+    for (const auto& [name, gradients] : records_.arrays) needed.insert(name);
     on_path_.assign(end_, false);
     for (size_t i = end_; i-- > begin_;) {
       const Operation& op = from_.op(i);
@@ -190,7 +240,7 @@ class Backward {
       for (const std::string& name : slot.arguments) {
         if (!Counts(name)) continue;
         Settle(name);
-        any |= gradients_.contains(name);
+        any |= gradients_.contains(name) || IsArray(name);
       }
     }
     if (!any || !on_path_[i]) {
@@ -200,6 +250,8 @@ class Backward {
     if (op.type == "conditional_block") return VisitConditional(op);
     if (op.type == "while") return VisitLoop(i);
     if (op.type == "select_input") return VisitSelect(op);
+    if (op.type == "read_from_array") return VisitRead(i);
+    if (op.type == "write_to_array") return VisitWrite(i);
     const OpDef* def = registry_.Find(op.type);
     if (def == nullptr || !def->grad.exists()) return NoGradient(op);
     Operation grad{
@@ -279,21 +331,26 @@ class Backward {
         is_input ? op.input(def.inputs[use.slot].name)
                  : op.output(def.outputs[use.slot].name);
     for (const std::string& name : names) {
-      auto found = made_.find(name);
-      if (found == made_.end()) continue;
-      int version = found->second;
-      if (is_input && IsIn(op.outputs, name)) --version;
-      const auto last = static_cast<int>(depends_.at(name).size());
-      const Variable* variable = from_.Find(name);
-      if (version == last || variable == nullptr || variable->persistable) {
-        continue;
-      }
+      if (IsUnchanged(op, name, is_input)) continue;
       return Unimplemented(
           Where(op), ": its gradient needs the value that the variable ", name,
           " had then, but a later operation overwrites it; give that one's "
           "result another name");
     }
     return OkStatus();
+  }
+
+  // Whether no operation behind `op` changes the value that `name` has as its
+  // input, or its output.
+  bool IsUnchanged(const Operation& op, const std::string& name,
+                   bool is_input) const {
+    auto found = made_.find(name);
+    if (found == made_.end()) return true;
+    int version = found->second;
+    if (is_input && IsIn(op.outputs, name)) --version;
+    const auto last = static_cast<int>(depends_.at(name).size());
+    const Variable* variable = from_.Find(name);
+    return version == last || variable == nullptr || variable->persistable;
   }
 
   void AddUse(Operation& op, const OpDef& def, const GradSource& use,
@@ -467,7 +524,7 @@ class Backward {
     std::vector<BackwardTarget> starts;
     Gradients state;
     for (const std::string& name : op.output("Out")) {
-      if (!wanted.contains(name)) continue;
+      if (!wanted.contains(name) || IsArray(name)) continue;
       const std::string gradient = Unused(GradName(name) + "@LOOP", to_);
       AddGradient(name, gradient);
       auto found = taken.find(name);
@@ -479,6 +536,7 @@ class Backward {
     Backward inner(
         registry_, program_, body, grad_body, no_grad_, records_,
         [&](const std::string& name) {
+          if (IsArray(name)) return wanted.contains(name);
           return name.ends_with("@IN") && body.FindHere(name) != nullptr
                      ? wanted.contains(name.substr(0, name.size() - 3))
                      : Wanted(name);
@@ -601,13 +659,87 @@ class Backward {
     FillBodySlots(program_, grad);
     Append(std::move(grad));
 
-    Operation remember = Assign(turn, start);
-    SetRole(remember, OpRole::kBackward);
-    from_.Insert(position, std::move(remember));
+    InsertForward(position, Assign(turn, start));
+    FillBodySlots(program_, from_.op(position + 1));
+  }
+
+  // One more operation among those that are differentiated.
+  void InsertForward(size_t position, Operation op) {
+    SetRole(op, OpRole::kBackward);
+    from_.Insert(position, std::move(op));
     ++end_;
     if (&from_ == &to_) ++appended_;
     on_path_.insert(on_path_.begin() + static_cast<ptrdiff_t>(position), false);
-    FillBodySlots(program_, from_.op(position + 1));
+  }
+
+  // ---- arrays
+
+  const std::string& ArrayOfGradients(const std::string& array) {
+    std::string& gradients = records_.arrays.at(array);
+    if (!gradients.empty()) return gradients;
+    Block& main = program_.block(0);
+    gradients = Unused(GradName(array), main);
+    Variable variable = *main.Find(array);
+    variable.name = gradients;
+    variable.stop_gradient = true;
+    main.AddVariable(std::move(variable));
+    records_.names.insert(gradients);
+    return gradients;
+  }
+
+  // The place that the operation at `position` reads or writes, under a name
+  // that nobody changes: loops often count in place.
+  std::string PlaceIn(size_t position) {
+    const Operation& op = from_.op(position);
+    const std::string& place = op.input("I")[0];
+    if (IsUnchanged(op, place, /*is_input=*/true)) return place;
+    const std::string copy = Unused(place + "@PLACE", from_);
+    Variable variable = *from_.Find(place);
+    variable.name = copy;
+    variable.stop_gradient = true;
+    from_.AddVariable(std::move(variable));
+    InsertForward(position, Assign(place, copy));
+    return copy;
+  }
+
+  Status VisitRead(size_t position) {
+    const Operation& op = from_.op(position);
+    const std::string& array = op.input("X")[0];
+    const Gradients taken = TakeGradients(op);
+    if (!Wanted(array)) return OkStatus();
+    if (!IsArray(array)) return NoGradient(op);
+    const std::string& gradients = ArrayOfGradients(array);
+    const std::string place = PlaceIn(position);
+    Append({.type = "add_to_array",
+            .inputs = {{"X", {taken.begin()->second}},
+                       {"I", {place}},
+                       {"Array", {gradients}}},
+            .outputs = {{"Out", {gradients}}},
+            .made_at = op.made_at});
+    return OkStatus();
+  }
+
+  // Also where no gradient is wanted: what was at this place before has none.
+  Status VisitWrite(size_t position) {
+    const Operation& op = from_.op(position);
+    const std::string& array = op.output("Out")[0];
+    const std::string& x = op.input("X")[0];
+    if (!IsArray(array)) return NoGradient(op);
+    TakeGradients(op);
+    const std::string& gradients = ArrayOfGradients(array);
+    const std::string place = PlaceIn(position);
+    std::string part;
+    if (Wanted(x)) {
+      part = NewPart(x);
+    } else {
+      part = Unused(PlainName(x) + "@NONE", to_);
+      AddGradient(x, part);
+    }
+    Append({.type = "take_from_array",
+            .inputs = {{"Array", {gradients}}, {"I", {place}}, {"Like", {x}}},
+            .outputs = {{"Out", {part}}, {"ArrayOut", {gradients}}},
+            .made_at = op.made_at});
+    return OkStatus();
   }
 
   // ---- names
@@ -695,7 +827,7 @@ class Backward {
   Block& from_;
   Block& to_;
   const std::set<std::string>& no_grad_;
-  LoopRecords& records_;
+  Records& records_;
   const WantsOuter wants_outer_;
   size_t begin_ = 0;
   size_t end_ = 0;
@@ -734,7 +866,7 @@ Result<std::map<std::string, std::string>> AppendBackward(
     const std::vector<BackwardTarget>& targets,
     const std::set<std::string>& no_grad) {
   Block& main = program.block(0);
-  LoopRecords records;
+  Records records{.arrays = FindArrays(program, targets)};
   Backward backward(registry, program, main, main, no_grad, records,
                     [](const std::string&) { return true; });
   Result<Gradients> gradients = backward.Run(0, targets);

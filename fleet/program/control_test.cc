@@ -122,6 +122,17 @@ class Interpreter {
           arrays_[op.input("X")[0]].at(static_cast<size_t>(In(op, "I")));
       values.erase(op.output("Out")[0]);
       if (element.has_value()) Out(op, "Out", *element);
+    } else if (type == "add_to_array") {
+      std::vector<std::optional<double>>& array = arrays_[op.output("Out")[0]];
+      const auto place = static_cast<size_t>(In(op, "I"));
+      if (array.size() <= place) array.resize(place + 1);
+      array[place] = array[place].value_or(0.0) + In(op, "X");
+    } else if (type == "take_from_array") {
+      std::vector<std::optional<double>>& array = arrays_[op.input("Array")[0]];
+      const auto place = static_cast<size_t>(In(op, "I"));
+      if (array.size() <= place) array.resize(place + 1);
+      Out(op, "Out", array[place].value_or(0.0));
+      array[place].reset();
     } else {
       FAIL() << "unknown " << ToString(op);
     }
@@ -456,6 +467,103 @@ TEST_F(ControlTest, AVariableThatABodyWritesTwice) {
                   .message(),
               HasSubstr("net.py:6: sin: its gradient needs the value that the "
                         "variable y had then"));
+}
+
+// ---- arrays
+
+const std::string kArrays = R"(
+    var mem : LOD_TENSOR_ARRAY.shape(1).dtype(float32)
+)" + Declare({"x", "w", "c", "y", "z", "u", "loss"}) +
+                            Declare({"i", "n"}, "int64") +
+                            Declare({"go"}, "bool");
+
+// loss = s_n w with s_0 = x, s_{t+1} = sin(s_t w); all s are kept, and the
+// place is counted in place.
+TEST_F(ControlTest, GradientThroughAnArrayInALoop) {
+  Parse("{ // block 0\n" + kArrays + R"(
+    {Out=['i']} = fill_constant(inputs={}, value = 0.0)
+    {Out=['mem']} = write_to_array(inputs={X=['x'], I=['i']})
+    {Out=['go']} = less_than(inputs={X=['i'], Y=['n']})
+    {} = while(inputs={Condition=['go']}, sub_block = block[1])
+    {Out=['y']} = read_from_array(inputs={X=['mem'], I=['i']})
+    {Out=['loss']} = elementwise_mul(inputs={X=['y'], Y=['w']})
+}
+{ // block 1, parent 0
+)" + Declare({"last", "p", "q"}) +
+        R"(
+    {Out=['last']} = read_from_array(inputs={X=['mem'], I=['i']})
+    {Out=['p']} = elementwise_mul(inputs={X=['last'], Y=['w']})
+    {Out=['q']} = sin(inputs={X=['p']})
+    {Out=['i']} = increment(inputs={X=['i']}, step = 1.0)
+    {Out=['mem']} = write_to_array(inputs={X=['q'], I=['i']})
+    {Out=['go']} = less_than(inputs={X=['i'], Y=['n']})
+}
+)");
+  for (double n : {3.0, 1.0, 0.0, 5.0}) {
+    CheckGradients({{"x", 0.7}, {"w", 1.3}, {"n", n}}, {"x", "w"});
+  }
+}
+
+TEST_F(ControlTest, GradientThroughAPlaceThatIsWrittenAndReadTwice) {
+  Parse("{ // block 0\n" + kArrays + R"(
+    {Out=['i']} = fill_constant(inputs={}, value = 2.0)
+    {Out=['mem']} = write_to_array(inputs={X=['x'], I=['i']})
+    {Out=['y']} = read_from_array(inputs={X=['mem'], I=['i']})
+    {Out=['z']} = sin(inputs={X=['y']})
+    {Out=['mem']} = write_to_array(inputs={X=['z'], I=['i']})
+    {Out=['u']} = read_from_array(inputs={X=['mem'], I=['i']})
+    {Out=['c']} = read_from_array(inputs={X=['mem'], I=['i']})
+    {Out=['w']} = elementwise_mul(inputs={X=['u'], Y=['c']})
+    {Out=['loss']} = elementwise_mul(inputs={X=['w'], Y=['y']})
+}
+)");
+  CheckGradients({{"x", 0.7}}, {"x"});
+}
+
+TEST_F(ControlTest, WhatAnArrayNoLongerHoldsGetsNoGradient) {
+  Parse("{ // block 0\n" + kArrays + R"(
+    {Out=['i']} = fill_constant(inputs={}, value = 0.0)
+    {Out=['mem']} = write_to_array(inputs={X=['x'], I=['i']})
+    {Out=['c']} = fill_constant(inputs={}, value = 3.0)
+    {Out=['mem']} = write_to_array(inputs={X=['c'], I=['i']})
+    {Out=['u']} = read_from_array(inputs={X=['mem'], I=['i']})
+    {Out=['loss']} = elementwise_mul(inputs={X=['u'], Y=['x']})
+}
+)");
+  CheckGradients({{"x", 0.7}}, {"x"});
+}
+
+TEST_F(ControlTest, GradientThroughAnArrayInABranch) {
+  Parse("{ // block 0\n" + kArrays + R"(
+    {Out=['i']} = fill_constant(inputs={}, value = 0.0)
+    {Out=['mem']} = write_to_array(inputs={X=['x'], I=['i']})
+    {} = conditional_block(inputs={Cond=['go']}, sub_block = block[1])
+    {Out=['u']} = read_from_array(inputs={X=['mem'], I=['i']})
+    {Out=['loss']} = elementwise_mul(inputs={X=['u'], Y=['x']})
+}
+{ // block 1, parent 0
+)" + Declare({"p", "q"}) +
+        R"(
+    {Out=['p']} = read_from_array(inputs={X=['mem'], I=['i']})
+    {Out=['q']} = sin(inputs={X=['p']})
+    {Out=['mem']} = write_to_array(inputs={X=['q'], I=['i']})
+}
+)");
+  CheckGradients({{"x", 0.7}, {"go", 1}}, {"x"});
+  CheckGradients({{"x", 0.7}, {"go", 0}}, {"x"});
+}
+
+TEST_F(ControlTest, PruningKeepsEveryWriteOfAnArray) {
+  Parse("{ // block 0\n" + kArrays + R"(
+    {Out=['i']} = fill_constant(inputs={}, value = 0.0)
+    {Out=['n']} = fill_constant(inputs={}, value = 1.0)
+    {Out=['mem']} = write_to_array(inputs={X=['x'], I=['i']})
+    {Out=['mem']} = write_to_array(inputs={X=['w'], I=['n']})
+    {Out=['loss']} = read_from_array(inputs={X=['mem'], I=['i']})
+}
+)");
+  ASSERT_OK_AND_ASSIGN(program_, Prune(*program_, {"x", "w"}, {"loss"}));
+  EXPECT_EQ(Loss({{"x", 0.7}, {"w", 0.3}}), 0.7);
 }
 
 }  // namespace

@@ -36,6 +36,10 @@ Types LengthShape(const OpTypes&) {
   return std::vector<TensorType>{{DType::kInt64, {1}}};
 }
 
+Types TakenShape(const OpTypes& t) {
+  return std::vector<TensorType>{t.in("Like"), t.in("Array")};
+}
+
 }  // namespace
 
 void DefineControlOps(OpRegistry& ops) {
@@ -61,6 +65,12 @@ void DefineControlOps(OpRegistry& ops) {
   ops.DefineExternal("write_to_array(X, I) -> Out", SameAs("X"));
   ops.DefineExternal("read_from_array(X, I) -> Out", SameAs("X"));
   ops.DefineExternal("lod_array_length(X) -> Out!", LengthShape);
+  // Gradients of these. Array at place I, which may have no value yet, plus X.
+  ops.DefineExternal("add_to_array(X, I, Array) -> Out", SameAs("Array"));
+  // What Array has at place I, and zeros like Like where that is nothing; the
+  // place has no value afterwards.
+  ops.DefineExternal("take_from_array(Array, I, Like) -> Out, ArrayOut",
+                     TakenShape);
 }
 
 }  // namespace fleet::program

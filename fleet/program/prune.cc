@@ -117,8 +117,11 @@ Result<std::unique_ptr<Program>> Prune(
       continue;
     }
     for (const std::string& name : uses.writes) {
-      // An op with a body may write it or not.
-      if (!uses.reads.contains(name) && BodiesOf(op).empty()) {
+      // An op with a body may write it or not; of an array it is one place.
+      const Variable* variable = main.FindHere(name);
+      if (!uses.reads.contains(name) && BodiesOf(op).empty() &&
+          (variable == nullptr ||
+           variable->kind != VariableKind::kTensorArray)) {
         needed.erase(name);
       }
     }

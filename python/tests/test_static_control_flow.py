@@ -361,6 +361,40 @@ def test_while_of_fluid_with_arrays():
         fluid.layers.While(i)
 
 
+def test_gradients_flow_through_arrays():
+    """A recurrent network as fluid's scripts write it: the states are in an array, and the
+    loop counts its places in place."""
+    import torch
+
+    x = feed_of("x", X)
+    weight = static.create_parameter([4, 4], "float32", name="w")
+    i = layers.fill_constant([1], "int64", 0)
+    limit = layers.fill_constant([1], "int64", 3)
+    states = layers.array_write(x, i)
+    condition = layers.less_than(i, limit)
+    loop = layers.While(cond=condition)
+    with loop.block():
+        last = layers.array_read(states, i)
+        state = paddle.tanh(paddle.matmul(last, weight))
+        layers.increment(i, value=1, in_place=True)
+        layers.array_write(state, i, states)
+        layers.less_than(i, limit, cond=condition)
+    second = layers.array_read(states, layers.fill_constant([1], "int64", 2))
+    out = layers.array_read(states, i) * second
+    ((_, gradient),) = static.append_backward(paddle.mean(out))
+    start()
+    for _ in range(2):
+        got, dw = run([out, gradient], {"x": X})
+        peer = torch.tensor(value_of("w"), requires_grad=True)
+        h = [torch.tensor(X)]
+        for _ in range(3):
+            h.append(torch.tanh(h[-1] @ peer))
+        expected = h[3] * h[2]
+        expected.mean().backward()
+        np.testing.assert_allclose(got, expected.detach().numpy(), 1e-5, 1e-6)
+        np.testing.assert_allclose(dw, peer.grad.numpy(), 1e-4, 1e-6)
+
+
 def test_switch_of_fluid():
     step = static.data("step", [1])
     rate = layers.create_global_var([1], 0.0, "float32", persistable=True, name="rate")
