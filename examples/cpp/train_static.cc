@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/randn.h>
 
@@ -120,6 +121,7 @@ class Network {
 };
 
 Status Train(int steps) {
+  at::manual_seed(1);
   const fleet::ops::OpLibrary library;
   Network net(library.definitions());
   const std::string x = net.Data("x", DType::kFloat32, {-1, 32});

@@ -41,7 +41,7 @@ MODELS = {
         job={"two workers, two servers": ["--server_num", "2", "--worker_num", "2"]},
         quality="auc",
         examples="examples",
-        small=["--examples", "8000"],
+        small=["--examples", "64000"],
     ),
 }
 

@@ -44,6 +44,7 @@ def main():
     args = parser.parse_args()
 
     paddle.enable_static()
+    paddle.seed(1)
     words = static.data("words", [None, 1], "int64", lod_level=1)
     label = static.data("label", [None, 1], "int64")
     share, loss = network(words, label)
