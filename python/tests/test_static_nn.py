@@ -31,8 +31,9 @@ def flat(value):
 
 
 def total_of(results):
-    """A number that all results with a gradient go into."""
-    parts = [(r * r).sum() for r in results if r.dtype in (paddle.float32,)]
+    """A number that all results with a gradient go into. Not their squares: the sum of
+    those is the same for whatever goes into a norm, and its gradient only rounding."""
+    parts = [paddle.sin(r + 1).sum() for r in results if r.dtype in (paddle.float32,)]
     return paddle.add_n(parts)
 
 
