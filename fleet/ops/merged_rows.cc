@@ -7,6 +7,8 @@
 #include <cstring>
 #include <vector>
 
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
 namespace fleet::ops {
@@ -86,6 +88,18 @@ MergedRows MergeRows(const at::Tensor& gradient) {
             merged.values.mutable_data_ptr<double>());
   }
   return merged;
+}
+
+at::Tensor JoinRows(at::TensorList gradients) {
+  std::vector<at::Tensor> indices;
+  std::vector<at::Tensor> values;
+  for (const at::Tensor& gradient : gradients) {
+    indices.push_back(gradient._indices());
+    values.push_back(gradient._values());
+  }
+  return at::_sparse_coo_tensor_unsafe(at::cat(indices, 1), at::cat(values, 0),
+                                       gradients[0].sizes(),
+                                       gradients[0].options());
 }
 
 }  // namespace fleet::ops

@@ -3,6 +3,7 @@
 #define FLEET_OPS_MERGED_ROWS_H_
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
 
 namespace fleet::ops {
 
@@ -17,6 +18,11 @@ struct MergedRows {
 // the rows stay in that order, which needs no sorting: coalesce() takes ten
 // times as long for the batch of a click model.
 MergedRows MergeRows(const at::Tensor& gradient);
+
+// The sum of COO tensors of one shape: the rows of the first, then those of the
+// second and so on, not merged. Added one by one, the rows of the first would
+// be copied as often as there are others.
+at::Tensor JoinRows(at::TensorList gradients);
 
 }  // namespace fleet::ops
 

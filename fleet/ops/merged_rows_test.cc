@@ -65,5 +65,35 @@ TEST(MergedRows, TakeValuesThatAreNotContiguous) {
                    expected, 1e-5, 1e-5));
 }
 
+TEST(JoinedRows, AreTheSumOfAll) {
+  const at::Tensor plain = Sparse(at::randint(0, 20, {50}, at::kLong),
+                                  at::randint(0, 9, {50, 3}, at::kFloat), 20);
+  const at::Tensor merged = Sparse(at::randint(0, 20, {30}, at::kLong),
+                                   at::randint(0, 9, {30, 3}, at::kFloat), 20)
+                                .coalesce();
+  const at::Tensor none =
+      Sparse(at::zeros({0}, at::kLong), at::zeros({0, 3}), 20);
+  const at::Tensor sum = JoinRows({plain, merged, none, plain});
+  EXPECT_EQ(sum._nnz(), 100 + merged._nnz());
+  EXPECT_FALSE(sum.is_coalesced());
+  EXPECT_TRUE(sum._indices().slice(1, 0, 50).equal(plain._indices()));
+  // Small integers: sums are exact in any order.
+  const at::Tensor expected =
+      plain.to_dense() + merged.to_dense() + plain.to_dense();
+  EXPECT_TRUE(sum.to_dense().equal(expected));
+  const MergedRows rows = MergeRows(sum);
+  EXPECT_TRUE(
+      at::zeros({20, 3}).index_add(0, rows.rows, rows.values).equal(expected));
+}
+
+TEST(JoinedRows, AreACopy) {
+  const at::Tensor values = at::randn({2, 3});
+  const at::Tensor one = Sparse(at::zeros({2}, at::kLong), values, 4);
+  const at::Tensor sum = JoinRows({one, one});
+  const at::Tensor before = sum.to_dense();
+  values.zero_();
+  EXPECT_TRUE(sum.to_dense().equal(before));
+}
+
 }  // namespace
 }  // namespace fleet::ops

@@ -452,3 +452,30 @@ def test_rows_of_a_gradient_outlive_what_they_were_cut_from():
         table = static.global_scope().find_var(f"table_{sparse}").get_tensor()
         found.append(np.array(table))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("slots", [2, 26])
+def test_look_ups_in_one_table_add_their_gradients(slots):
+    """Rows of several look-ups, of which some are the same, train as dense ones."""
+    found = []
+    for sparse in (False, True):
+        with static.program_guard(static.Program(), static.Program()):
+            ids = [static.data(f"ids{i}", [None, 1], "int64") for i in range(slots)]
+            fill = nn.initializer.Constant(0.5)
+            attr = paddle.ParamAttr(name=f"shared_{sparse}", initializer=fill)
+            rows = [
+                static.nn.embedding(i, [20, 4], is_sparse=sparse, param_attr=attr)
+                for i in ids
+            ]
+            loss = paddle.mean(paddle.concat(rows, axis=1) ** 2)
+            paddle.optimizer.Adagrad(0.1).minimize(loss)
+            exe = executor()
+            exe.run(static.default_startup_program())
+            rng = np.random.default_rng(0)
+            for _ in range(4):
+                drawn = rng.integers(0, 20, (slots, 8, 1))
+                feed = {f"ids{i}": drawn[i] for i in range(slots)}
+                exe.run(feed=feed, fetch_list=[loss])
+        table = static.global_scope().find_var(f"shared_{sparse}").get_tensor()
+        found.append(np.array(table))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
