@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables and jobs with servers: a click model and the MLP of seed 001 with and without
 servers (parameter_server/train.py), tables alone and across the wire
-(parameter_server/tables.cc), saves against `dd`, geo against async over a slow link.
+(parameter_server/tables.cc), saves against `dd`, how soon workers notice that a server
+died, geo against async over a slow link.
 
     python benchmarks/parameter_server.py [PART ...]
 
@@ -13,6 +14,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -268,6 +270,70 @@ def save_rows():
         yield Row(f"{name} 1 M rows of 16", ours * 1e3, dd * 1e3, "ms", 1.5, "dd")
 
 
+# ---- a server that dies
+def seconds_until_noticed(mode):
+    """From the death of one of two servers to the last of two workers' errors. Without
+    fleetrun, which would tell and end them."""
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+        endpoints = ["{}:{}".format(*s.getsockname()) for s in sockets]
+        job = {
+            **ONE_THREAD,
+            "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(endpoints),
+            "PADDLE_TRAINERS_NUM": "2",
+        }
+
+        def start(own, **more):
+            process = subprocess.Popen(
+                [sys.executable, TRAIN, "ctr", mode, str(1 << 30), folder],
+                env={**job, **own},
+                stderr=subprocess.PIPE,
+                text=True,
+                **more,
+            )
+            stack.callback(process.communicate, timeout=60)
+            stack.callback(process.kill)
+            return process
+
+        servers = []
+        for s, endpoint in zip(sockets, endpoints):
+            ip, port = endpoint.split(":")
+            own = {"TRAINING_ROLE": "PSERVER", "POD_IP": ip, "PADDLE_PORT": port}
+            own["FLEET_LISTEN_FD"] = str(s.fileno())
+            servers.append(start(own, pass_fds=[s.fileno()]))
+            s.close()
+        workers = [
+            start({"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": str(i)})
+            for i in range(2)
+        ]
+        deadline = time.monotonic() + 120
+        while len(list(Path(folder).glob("ready.*"))) < 2:
+            if time.monotonic() > deadline or any(w.poll() for w in workers):
+                raise RuntimeError(f"workers of {mode} did not begin")
+            time.sleep(0.01)
+        time.sleep(0.5)  # somewhere in a step
+        killed = time.monotonic()
+        servers[1].kill()
+        failed = []
+        for i, worker in enumerate(workers):
+            error = worker.communicate(timeout=60)[1]
+            path = Path(folder, f"failed.{i}")
+            if worker.returncode == 0 or not path.exists():
+                raise AssertionError(f"worker {i} of {mode} noticed nothing:\n{error}")
+            when, why = json.loads(path.read_text())
+            if "server 1" not in why:
+                raise AssertionError(f"worker {i} does not name server 1: {why}")
+            failed.append(when)
+        return max(failed) - killed
+
+
+def kill_rows():
+    for mode in ("async", "sync"):
+        worst = max(seconds_until_noticed(mode) for _ in range(3))
+        yield checked(f"server killed, noticed, {mode}", worst * 1e3, 2000, "ms")
+
+
 # ---- a slow link
 def over_a_slow_link(mode, steps):
     """Examples a second of two workers on one host and two servers on another, with
@@ -318,6 +384,7 @@ PARTS = {
     "mlp": mlp_rows,
     "tables": table_rows,
     "save": save_rows,
+    "kill": kill_rows,
     "link": link_rows,
 }
 

@@ -5,7 +5,8 @@ as a worker of a job with servers.
     python train.py MODEL MODE STEPS FOLDER [INDEX COUNT]
 
 MODEL is ctr or mlp, MODE local, async, sync or geo. Alone, COUNT processes begin
-together. Times are those of the machine's monotonic clock, which all processes share.
+together. Times are those of the machine's monotonic clock, which all processes share. A
+worker whose steps fail writes when that was, and why.
 """
 
 import json
@@ -119,12 +120,18 @@ def main(model, mode, steps, folder, index=0, count=1):
             wait_for_others(folder, index, count)
         else:
             fleet.barrier_worker()
+            Path(folder, f"ready.{index}").touch()
 
     if fleet is not None:
         fleet.init_worker()
         index = fleet.worker_index()
     batches = list(make_batches(20, seed=index))
-    times = time_steps(executor, loss, batches, int(steps), begin)
+    try:
+        times = time_steps(executor, loss, batches, int(steps), begin)
+    except Exception as error:
+        failure = [time.monotonic(), str(error)]
+        Path(folder, f"failed.{index}").write_text(json.dumps(failure))
+        raise
     Path(folder, f"times.{index}").write_text(json.dumps(times))
     if fleet is not None:
         fleet.stop_worker()
