@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <numbers>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -14,9 +15,6 @@ namespace {
 
 using program::Operation;
 using table::LearningRate;
-
-// A warm-up becomes a list of values, one for each of its steps.
-constexpr double kMaxWarmupSteps = 1 << 16;
 
 const std::string& Input(const Operation& op, std::string_view slot) {
   static const std::string none;
@@ -61,9 +59,10 @@ class RateReader final {
     if (Result<double> base = ReadConstant(main_, name); base.ok()) {
       return LearningRate{.base = *base, .schedule = {}};
     }
-    for (auto match : {&RateReader::Exponential, &RateReader::InverseTime,
-                       &RateReader::Polynomial, &RateReader::Noam,
-                       &RateReader::Pieces, &RateReader::Warmup}) {
+    for (auto match :
+         {&RateReader::Exponential, &RateReader::InverseTime,
+          &RateReader::Polynomial, &RateReader::Noam, &RateReader::Cosine,
+          &RateReader::Pieces, &RateReader::Warmup}) {
       if (std::optional<LearningRate> rate = (this->*match)(name)) {
         rate->first_step = first_step_;
         return *std::move(rate);
@@ -80,8 +79,8 @@ class RateReader final {
         "the learning rate ", name, " comes from ", Describe(main_.op(last)),
         ", and servers know the schedules exponential_decay, "
         "natural_exp_decay, inverse_time_decay, polynomial_decay, noam_decay, "
-        "piecewise_decay and linear_lr_warmup of a number; take one of these, "
-        "or a number");
+        "piecewise_decay, cosine_decay and linear_lr_warmup; take one of "
+        "these, or a number");
   }
 
  private:
@@ -175,16 +174,44 @@ class RateReader final {
     if (!left.has_value() || left->factor != -1.0 || left->bias != 1.0) {
       return std::nullopt;
     }
-    std::optional<Scaled> share = AsScale(left->x);
+    table::PolynomialDecay decay{.end = outer->bias,
+                                 .power = NumberOf(*power, "factor", 1.0)};
+    if (std::optional<double> once = StepsOfShare(left->x)) {
+      decay.decay_steps = *once;
+    } else if (std::optional<double> again = StepsOfCycles(left->x)) {
+      decay.decay_steps = *again;
+      decay.cycle = true;
+    } else {
+      return std::nullopt;
+    }
+    return LearningRate{.base = outer->factor + outer->bias, .schedule = decay};
+  }
+
+  // min(step, n) / n
+  std::optional<double> StepsOfShare(const std::string& name) {
+    std::optional<Scaled> share = AsScale(name);
     if (!share.has_value() || share->bias != 0.0) return std::nullopt;
     const Operation* least = Made(share->x, "elementwise_min");
     if (least == nullptr || !IsStep(Input(*least, "X"))) return std::nullopt;
-    std::optional<double> steps = Constant(Input(*least, "Y"));
-    if (!steps.has_value()) return std::nullopt;
-    return LearningRate{
-        .base = outer->factor + outer->bias,
-        .schedule = table::PolynomialDecay{*steps, outer->bias,
-                                           NumberOf(*power, "factor", 1.0)}};
+    return Constant(Input(*least, "Y"));
+  }
+
+  // step / (n * max(ceil(step / n), 1))
+  std::optional<double> StepsOfCycles(const std::string& name) {
+    const Operation* share = Made(name, "elementwise_div");
+    if (share == nullptr || !IsStep(Input(*share, "X"))) return std::nullopt;
+    std::optional<Scaled> all = AsScale(Input(*share, "Y"));
+    if (!all.has_value() || all->bias != 0.0) return std::nullopt;
+    const Operation* most = Made(all->x, "elementwise_max");
+    if (most == nullptr || Constant(Input(*most, "Y")) != 1.0) {
+      return std::nullopt;
+    }
+    std::optional<Scaled> times = AsScale(Of("ceil", Input(*most, "X")));
+    if (!times.has_value() || !IsStep(times->x) ||
+        std::abs(times->factor * all->factor - 1.0) > 1e-4) {
+      return std::nullopt;
+    }
+    return Whole(all->factor);
   }
 
   std::optional<LearningRate> Noam(const std::string& name) {
@@ -202,6 +229,23 @@ class RateReader final {
     return LearningRate{.base = outer->factor,  // d_model^-0.5 is in it
                         .schedule = table::NoamDecay{
                             1.0, Whole(std::pow(rising->factor, -2.0 / 3.0))}};
+  }
+
+  std::optional<LearningRate> Cosine(const std::string& name) {
+    std::optional<Scaled> outer = AsScale(name);
+    if (!outer.has_value()) return std::nullopt;
+    std::optional<Scaled> inner = AsScale(Of("cos", outer->x));
+    if (!inner.has_value() || inner->bias != 0.0 || inner->factor <= 0.0) {
+      return std::nullopt;
+    }
+    std::optional<Periods> periods = AsPeriods(inner->x);
+    if (!periods.has_value()) return std::nullopt;
+    return LearningRate{.base = outer->bias + outer->factor,
+                        .schedule = table::CosineDecay{
+                            .length = Whole(std::numbers::pi / inner->factor),
+                            .end = outer->bias - outer->factor,
+                            .decay_steps = periods->decay_steps,
+                            .staircase = periods->staircase}};
   }
 
   // A number, and for each boundary what is added once it is reached.
@@ -237,18 +281,22 @@ class RateReader final {
     if (warm == nullptr || !IsStep(Input(*warm, "X"))) return std::nullopt;
     std::optional<double> steps = Constant(Input(*warm, "Y"));
     std::optional<Scaled> rising = AsScale(Input(*where, "X"));
-    std::optional<double> after = Constant(Input(*where, "Y"));
-    if (!steps.has_value() || !rising.has_value() || !IsStep(rising->x) ||
-        !after.has_value() || *steps > kMaxWarmupSteps) {
+    if (!steps.has_value() || *steps < 0.0 || !rising.has_value() ||
+        !IsStep(rising->x)) {
       return std::nullopt;
     }
-    table::PiecewiseDecay pieces;
-    for (double step = 0.0; step < *steps; step += 1.0) {
-      pieces.boundaries.push_back(static_cast<uint64_t>(step) + 1);
-      pieces.values.push_back(rising->factor * step + rising->bias);
+    const uint64_t first_step = first_step_;
+    const Result<LearningRate> after = Read(Input(*where, "Y"));
+    if (!after.ok() || after->warmup.steps > 0 || after->factor == 0.0) {
+      return std::nullopt;
     }
-    pieces.values.push_back(*after);
-    return LearningRate{.base = *after, .schedule = std::move(pieces)};
+    first_step_ = first_step;  // a number counts no steps
+    LearningRate rate = *after;
+    rate.warmup.steps = static_cast<uint64_t>(std::ceil(*steps));
+    rate.warmup.start = rising->bias / rate.factor;
+    rate.warmup.end =
+        (rising->bias + rising->factor * std::ceil(*steps)) / rate.factor;
+    return rate;
   }
 
   const ProgramIndex& main_;

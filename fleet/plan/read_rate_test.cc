@@ -171,8 +171,53 @@ TEST(ReadRate, AWarmupRisesStepByStep) {
   EXPECT_EQ(RateOfStep(rate, 4), 0.5);
 }
 
+TEST(ReadRate, AWarmupOfASchedule) {
+  ASSERT_OK_AND_ASSIGN(
+      const table::LearningRate rate,
+      Read(Scale("periods", "step", 0.5) + Scale("below", "periods", 0.5, 1.0) +
+           Unary("reciprocal", "r", "below") + Scale("after", "r", 2.0) +
+           Scale("rising", "step", 0.1, 0.05) + Constant("warm_steps", 4) +
+           Binary("less_than", "warm", "step", "warm_steps") +
+           "\n{Out=['rate']} = where(inputs={Condition=['warm'], "
+           "X=['rising'], Y=['after']})"));
+  EXPECT_NEAR(RateOfStep(rate, 3), 0.35, 1e-9);
+  // The schedule has counted all the while.
+  EXPECT_NEAR(RateOfStep(rate, 4), 2.0 / 2, 1e-9);
+  EXPECT_NEAR(RateOfStep(rate, 8), 2.0 / 3, 1e-9);
+}
+
+TEST(ReadRate, CosineDecay) {
+  ASSERT_OK_AND_ASSIGN(
+      const table::LearningRate rate,
+      Read(Scale("t", "step", 0.5) + Scale("nudged", "t", 1.0, 0.000001) +
+           Unary("floor", "epoch", "nudged") +
+           Scale("angle", "epoch", std::acos(-1.0) / 5) +
+           Unary("cos", "wave", "angle") + Scale("rate", "wave", 0.25, 0.25)));
+  for (uint64_t step = 0; step < 24; ++step) {
+    const double epoch = std::floor(static_cast<double>(step) / 2);
+    EXPECT_NEAR(RateOfStep(rate, step),
+                0.25 * (std::cos(epoch * std::acos(-1.0) / 5) + 1), 1e-6)
+        << step;
+  }
+}
+
+TEST(ReadRate, PolynomialDecayInCycles) {
+  ASSERT_OK_AND_ASSIGN(
+      const table::LearningRate rate,
+      Read(Scale("t", "step", 0.25, -0.0000001) + Unary("ceil", "c", "t") +
+           Constant("one", 1) + Binary("elementwise_max", "times", "c", "one") +
+           Scale("all", "times", 4.0) +
+           Binary("elementwise_div", "share", "step", "all") +
+           Scale("left", "share", -1.0, 1.0) +
+           Unary("pow", "p", "left", ", factor = 1.0") +
+           Scale("rate", "p", 0.75, 0.25)));
+  EXPECT_NEAR(RateOfStep(rate, 3), 0.75 / 4 + 0.25, 1e-9);
+  EXPECT_NEAR(RateOfStep(rate, 4), 0.25, 1e-9);
+  EXPECT_NEAR(RateOfStep(rate, 6), 0.75 / 4 + 0.25, 1e-9);
+}
+
 TEST(ReadRate, SaysWhichSchedulesThereAre) {
-  EXPECT_THAT(Read(Scale("wave", "step", 0.1) + Unary("cos", "c", "wave") +
+  EXPECT_THAT(Read(Scale("wave", "step", 0.1) + Unary("sin", "c", "wave") +
                    Scale("rate", "c", 0.5, 0.5))
                   .status(),
               StatusIs(StatusCode::kUnimplemented,

@@ -129,11 +129,24 @@ void Visit(A& a, table::NoamDecay& d) {
 }
 template <typename A>
 void Visit(A& a, table::PolynomialDecay& d) {
-  All(a, d.decay_steps, d.end, d.power);
+  All(a, d.decay_steps, d.end, d.power, d.cycle);
 }
 template <typename A>
 void Visit(A& a, table::PiecewiseDecay& d) {
   All(a, d.boundaries, d.values);
+}
+template <typename A>
+void Visit(A& a, table::CosineDecay& d) {
+  All(a, d.length, d.end, d.decay_steps, d.staircase, d.growth);
+}
+template <typename A>
+void Visit(A& a, table::CyclicRate& d) {
+  All(a, d.max, d.up, d.down, d.per_cycle, d.per_period, d.decay_steps,
+      d.staircase);
+}
+template <typename A>
+void Visit(A& a, table::RateWarmup& w) {
+  All(a, w.steps, w.start, w.end, w.stair, w.begin);
 }
 
 // ---- initialisers ----
@@ -195,6 +208,7 @@ void Visit(A& a, table::UpdateOptions& u) {
   All(a, u.learning_rate.base, u.learning_rate.factor,
       u.learning_rate.first_step);
   VisitVariant(a, u.learning_rate.schedule);
+  Visit(a, u.learning_rate.warmup);
   All(a, u.drop_nonfinite);
 }
 

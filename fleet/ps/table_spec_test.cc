@@ -97,6 +97,37 @@ TEST(TableSpec, CarriesEveryRule) {
   }
 }
 
+TEST(TableSpec, CarriesEverySchedule) {
+  const std::vector<table::RateSchedule> schedules = {
+      table::ConstantRate(),
+      table::ExponentialDecay{0.5, 2, true},
+      table::NaturalExpDecay{0.5, 2, true},
+      table::InverseTimeDecay{0.5, 2, true},
+      table::NoamDecay{16, 3},
+      table::PolynomialDecay{4, 0.25, 2, true},
+      table::PiecewiseDecay{{2, 5}, {1, 0.5, 0.25}},
+      table::CosineDecay{3, 0.125, 2, true, 2},
+      table::CyclicRate{2, 3, 2, 0.5, 0.75, 2, true}};
+  for (const table::RateSchedule& schedule : schedules) {
+    DenseSpec dense;
+    dense.name = "w";
+    dense.size = 10;
+    table::LearningRate& rate = dense.update.learning_rate;
+    rate.base = 0.5;
+    rate.schedule = schedule;
+    rate.warmup = {
+        .steps = 6, .start = 0.1, .end = 0.3, .stair = 2, .begin = 4};
+    ASSERT_OK_AND_ASSIGN(const TableSpec got,
+                         DecodeTableSpec(Encode({TableId{1}, dense})));
+    const table::LearningRate& carried =
+        std::get<DenseSpec>(got.table).update.learning_rate;
+    for (uint64_t step = 0; step < 30; ++step) {
+      EXPECT_EQ(RateOfStep(carried, step), RateOfStep(rate, step))
+          << schedule.index() << " at " << step;
+    }
+  }
+}
+
 TEST(TableSpec, SaysWhenItIsCutOff) {
   const std::string whole = Encode(Everything());
   for (size_t size = 0; size < whole.size(); ++size) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <numbers>
 
 namespace fleet::table {
 namespace {
@@ -36,14 +37,40 @@ struct Rate {
     return base * std::pow(d.d_model, -0.5) * std::min(falling, rising);
   }
   double operator()(const PolynomialDecay& d) const {
-    const double done =
-        std::min(static_cast<double>(step), d.decay_steps) / d.decay_steps;
+    const auto n = static_cast<double>(step);
+    double done = std::min(n, d.decay_steps) / d.decay_steps;
+    if (d.cycle) done = n / (d.decay_steps * Cycles(n / d.decay_steps));
     return (base - d.end) * std::pow(1.0 - done, d.power) + d.end;
   }
   double operator()(const PiecewiseDecay& d) const {
     const auto it =
         std::upper_bound(d.boundaries.begin(), d.boundaries.end(), step);
     return d.values[static_cast<size_t>(it - d.boundaries.begin())];
+  }
+  double operator()(const CosineDecay& d) const {
+    double t = Periods(d, static_cast<double>(step));
+    double length = d.length;
+    if (d.growth == 1.0) {
+      t = std::fmod(t, length);
+    } else if (d.growth > 1.0) {
+      for (; t >= length; length *= d.growth) t -= length;
+    }
+    const double wave = (1.0 + std::cos(std::numbers::pi * t / length)) / 2.0;
+    return d.end + (base - d.end) * wave;
+  }
+  double operator()(const CyclicRate& d) const {
+    const double t = Periods(d, static_cast<double>(step));
+    const double cycle = std::floor(t / (d.up + d.down));
+    const double at = t - cycle * (d.up + d.down);
+    const double height =
+        at <= d.up ? at / d.up : (d.up + d.down - at) / d.down;
+    return base + (d.max - base) * height * std::pow(d.per_cycle, cycle) *
+                      std::pow(d.per_period, t);
+  }
+
+  // Of how many a schedule is in the last one.
+  static double Cycles(double periods) {
+    return std::max(1.0, std::ceil(periods));
   }
 };
 
@@ -76,6 +103,17 @@ struct Checker {
     }
     return OkStatus();
   }
+  Status operator()(const CosineDecay& d) const {
+    if (d.length > 0 && (d.growth == 0 || d.growth >= 1)) {
+      return CheckPeriod(d.decay_steps);
+    }
+    return InvalidArgument("cosine schedule: length ", d.length, ", growth ",
+                           d.growth);
+  }
+  Status operator()(const CyclicRate& d) const {
+    if (d.up > 0 && d.down > 0) return CheckPeriod(d.decay_steps);
+    return InvalidArgument("cyclic schedule: up ", d.up, ", down ", d.down);
+  }
   static Status CheckPeriod(double decay_steps) {
     if (decay_steps > 0) return OkStatus();
     return InvalidArgument("schedule with decay_steps ", decay_steps);
@@ -85,12 +123,25 @@ struct Checker {
 }  // namespace
 
 Status CheckLearningRate(const LearningRate& rate) {
+  const RateWarmup& warmup = rate.warmup;
+  if (warmup.stair == 0 || warmup.begin > warmup.steps) {
+    return InvalidArgument("warm-up of ", warmup.steps, " steps by stairs of ",
+                           warmup.stair, ", with a schedule from step ",
+                           warmup.begin, " on");
+  }
   return std::visit(Checker(), rate.schedule);
 }
 
 double RateOfStep(const LearningRate& rate, uint64_t step) {
+  const RateWarmup& warmup = rate.warmup;
+  const uint64_t at = rate.first_step + step;
+  if (at < warmup.steps) {
+    const double done = static_cast<double>(at / warmup.stair * warmup.stair) /
+                        static_cast<double>(warmup.steps);
+    return rate.factor * (warmup.start + (warmup.end - warmup.start) * done);
+  }
   return rate.factor *
-         std::visit(Rate{rate.base, rate.first_step + step}, rate.schedule);
+         std::visit(Rate{rate.base, at - warmup.begin}, rate.schedule);
 }
 
 }  // namespace fleet::table

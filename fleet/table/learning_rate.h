@@ -47,11 +47,36 @@ struct NoamDecay {
   double warmup_steps = 1.0;
 };
 
-// (base - end) * (1 - min(step, decay_steps) / decay_steps)^power + end
+// (base - end) * (1 - min(step, decay_steps) / decay_steps)^power + end. With
+// `cycle` decay_steps becomes twice, three times... as long when it is over.
 struct PolynomialDecay {
   double decay_steps = 1.0;
   double end = 0.0001;
   double power = 1.0;
+  bool cycle = false;
+};
+
+// end + (base - end) * (1 + cos(pi * t / length)) / 2: half a wave down, and up
+// again. With `growth` it begins anew when it is down, and is so many times as
+// long.
+struct CosineDecay {
+  double length = 1.0;
+  double end = 0.0;
+  double decay_steps = 1.0;
+  bool staircase = false;
+  double growth = 0.0;
+};
+
+// Up from base to max while t grows by `up`, down while it grows by `down`, and
+// so on. The height is multiplied by per_cycle after each, and by per_period^t.
+struct CyclicRate {
+  double max = 0.0;
+  double up = 1.0;
+  double down = 1.0;
+  double per_cycle = 1.0;
+  double per_period = 1.0;
+  double decay_steps = 1.0;
+  bool staircase = false;
 };
 
 // values[i] for the first i with step < boundaries[i], else the last value,
@@ -63,7 +88,18 @@ struct PiecewiseDecay {
 
 using RateSchedule =
     std::variant<ConstantRate, ExponentialDecay, NaturalExpDecay,
-                 InverseTimeDecay, NoamDecay, PolynomialDecay, PiecewiseDecay>;
+                 InverseTimeDecay, NoamDecay, PolynomialDecay, PiecewiseDecay,
+                 CosineDecay, CyclicRate>;
+
+// A straight line from `start` to `end` in the first `steps` steps, by stairs
+// of `stair` steps; then the schedule, whose step 0 is step `begin`.
+struct RateWarmup {
+  uint64_t steps = 0;  // 0: none
+  double start = 0.0;
+  double end = 0.0;
+  uint64_t stair = 1;
+  uint64_t begin = 0;
+};
 
 struct LearningRate {
   double base = 0.01;
@@ -72,10 +108,11 @@ struct LearningRate {
   double factor = 1.0;
   // The number that the schedule gives the table's step 0.
   uint64_t first_step = 0;
+  RateWarmup warmup = {};
 };
 
-// InvalidArgument for periods that are not positive and boundaries that do not
-// fit their values.
+// InvalidArgument for periods that are not positive, boundaries that do not fit
+// their values, and a schedule that begins behind its warm-up.
 Status CheckLearningRate(const LearningRate& rate);
 
 // The rate of a step; the first step is 0. Pure.

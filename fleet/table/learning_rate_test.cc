@@ -56,6 +56,77 @@ TEST(LearningRate, FallsByPolynomialAndByPieces) {
   EXPECT_DOUBLE_EQ(RateOfStep(pieces, 6), 0.1);
 }
 
+TEST(LearningRate, GoesDownAndUpAsACosine) {
+  const LearningRate rate{.base = 0.5, .schedule = CosineDecay{4, 0.1}};
+  EXPECT_DOUBLE_EQ(RateOfStep(rate, 0), 0.5);
+  EXPECT_NEAR(RateOfStep(rate, 1), 0.1 + 0.4 * (1 + std::sqrt(0.5)) / 2, 1e-12);
+  EXPECT_NEAR(RateOfStep(rate, 2), 0.3, 1e-12);
+  EXPECT_NEAR(RateOfStep(rate, 4), 0.1, 1e-12);
+  EXPECT_NEAR(RateOfStep(rate, 6), 0.3, 1e-12);
+  EXPECT_NEAR(RateOfStep(rate, 8), 0.5, 1e-12);
+  // By epochs of three steps.
+  const LearningRate stairs{.base = 0.5,
+                            .schedule = CosineDecay{4, 0.1, 3, true}};
+  EXPECT_DOUBLE_EQ(RateOfStep(stairs, 2), 0.5);
+  EXPECT_NEAR(RateOfStep(stairs, 6), 0.3, 1e-12);
+  EXPECT_NEAR(RateOfStep(stairs, 8), 0.3, 1e-12);
+}
+
+TEST(LearningRate, BeginsAnewAfterACosine) {
+  const LearningRate same{.base = 1.0,
+                          .schedule = CosineDecay{4, 0.0, 1, true, 1}};
+  EXPECT_NEAR(RateOfStep(same, 4), 1.0, 1e-12);
+  EXPECT_NEAR(RateOfStep(same, 402), 0.5, 1e-12);
+  const LearningRate longer{.base = 1.0,
+                            .schedule = CosineDecay{4, 0.0, 1, true, 2}};
+  EXPECT_NEAR(RateOfStep(longer, 4), 1.0, 1e-12);
+  EXPECT_NEAR(RateOfStep(longer, 8), 0.5, 1e-12);
+  EXPECT_NEAR(RateOfStep(longer, 12), 1.0, 1e-12);
+  EXPECT_NEAR(RateOfStep(longer, 20), 0.5, 1e-12);
+}
+
+TEST(LearningRate, GoesUpAndDownInCycles) {
+  const LearningRate rate{.base = 0.1, .schedule = CyclicRate{0.5, 2, 4}};
+  EXPECT_NEAR(RateOfStep(rate, 0), 0.1, 1e-12);
+  EXPECT_NEAR(RateOfStep(rate, 1), 0.3, 1e-12);
+  EXPECT_NEAR(RateOfStep(rate, 2), 0.5, 1e-12);
+  EXPECT_NEAR(RateOfStep(rate, 3), 0.4, 1e-12);
+  EXPECT_NEAR(RateOfStep(rate, 6), 0.1, 1e-12);
+  EXPECT_NEAR(RateOfStep(rate, 8), 0.5, 1e-12);
+  const LearningRate halves{.base = 0.1,
+                            .schedule = CyclicRate{0.5, 2, 4, 0.5}};
+  EXPECT_NEAR(RateOfStep(halves, 8), 0.3, 1e-12);
+  const LearningRate falls{.base = 0.1,
+                           .schedule = CyclicRate{0.5, 2, 4, 1.0, 0.9}};
+  EXPECT_NEAR(RateOfStep(falls, 8), 0.1 + 0.4 * std::pow(0.9, 8), 1e-12);
+}
+
+TEST(LearningRate, FallsByPolynomialInLongerAndLongerCycles) {
+  const LearningRate rate{.base = 1.0,
+                          .schedule = PolynomialDecay{4, 0.0, 1, true}};
+  EXPECT_NEAR(RateOfStep(rate, 0), 1.0, 1e-12);
+  EXPECT_NEAR(RateOfStep(rate, 3), 0.25, 1e-12);
+  EXPECT_NEAR(RateOfStep(rate, 4), 0.0, 1e-12);
+  EXPECT_NEAR(RateOfStep(rate, 6), 0.25, 1e-12);
+  EXPECT_NEAR(RateOfStep(rate, 9), 0.25, 1e-12);
+}
+
+TEST(LearningRate, WarmsUpBeforeItsSchedule) {
+  LearningRate rate{.base = 1.0, .schedule = ExponentialDecay{0.5, 1, true}};
+  rate.factor = 2.0;
+  rate.warmup = {.steps = 4, .start = 0.1, .end = 0.5};
+  EXPECT_NEAR(RateOfStep(rate, 0), 0.2, 1e-12);
+  EXPECT_NEAR(RateOfStep(rate, 3), 0.8, 1e-12);
+  EXPECT_NEAR(RateOfStep(rate, 4), 2.0 / 16, 1e-12);
+  // The schedule begins when it is warm.
+  rate.warmup.begin = 4;
+  EXPECT_NEAR(RateOfStep(rate, 4), 2.0, 1e-12);
+  EXPECT_NEAR(RateOfStep(rate, 6), 0.5, 1e-12);
+  rate.warmup.stair = 2;
+  EXPECT_NEAR(RateOfStep(rate, 1), 0.2, 1e-12);
+  EXPECT_NEAR(RateOfStep(rate, 3), 0.6, 1e-12);
+}
+
 TEST(LearningRate, MayBeginLaterInItsSchedule) {
   const LearningRate rate{
       .base = 1.0, .schedule = NoamDecay{1, 100}, .first_step = 1};
@@ -67,6 +138,14 @@ TEST(LearningRate, RefusesPiecesThatDoNotFit) {
   EXPECT_THAT(CheckLearningRate({.schedule = PiecewiseDecay{{3}, {1.0}}}),
               HasCode(StatusCode::kInvalidArgument));
   EXPECT_THAT(CheckLearningRate({.schedule = ExponentialDecay{0.9, 0}}),
+              HasCode(StatusCode::kInvalidArgument));
+  EXPECT_THAT(CheckLearningRate({.schedule = CosineDecay{0}}),
+              HasCode(StatusCode::kInvalidArgument));
+  EXPECT_THAT(CheckLearningRate({.schedule = CosineDecay{4, 0, 1, true, 0.5}}),
+              HasCode(StatusCode::kInvalidArgument));
+  EXPECT_THAT(CheckLearningRate({.schedule = CyclicRate{0.5, 2, 0}}),
+              HasCode(StatusCode::kInvalidArgument));
+  EXPECT_THAT(CheckLearningRate({.warmup = {.steps = 3, .begin = 4}}),
               HasCode(StatusCode::kInvalidArgument));
 }
 

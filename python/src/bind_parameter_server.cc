@@ -90,9 +90,23 @@ void BindLearningRate(nb::module_& m) {
                   })
       .def_static(
           "polynomial",
-          [make](double base, double steps, double end, double power) {
-            return make(base, table::PolynomialDecay{steps, end, power});
+          [make](double base, double steps, double end, double power,
+                 bool cycle) {
+            return make(base, table::PolynomialDecay{steps, end, power, cycle});
           })
+      .def_static("cosine",
+                  [make](double base, double length, double end, double steps,
+                         double growth) {
+                    return make(base, table::CosineDecay{length, end, steps,
+                                                         true, growth});
+                  })
+      .def_static("cyclic",
+                  [make](double base, double max, double up, double down,
+                         double per_cycle, double per_period, double steps) {
+                    return make(base,
+                                table::CyclicRate{max, up, down, per_cycle,
+                                                  per_period, steps, true});
+                  })
       .def_static(
           "piecewise",
           [make](std::vector<uint64_t> boundaries, std::vector<double> values) {
@@ -100,6 +114,18 @@ void BindLearningRate(nb::module_& m) {
             return make(base, table::PiecewiseDecay{std::move(boundaries),
                                                     std::move(values)});
           })
+      .def(
+          "warm_up",
+          [](LearningRate& self, uint64_t steps, double start, double end,
+             uint64_t stair) {
+            self.warmup = {.steps = steps,
+                           .start = start,
+                           .end = end,
+                           .stair = stair,
+                           .begin = steps};
+            ThrowIfError(table::CheckLearningRate(self));
+          },
+          "A line from `start` to `end` in so many steps, then the schedule.")
       .def_rw("first_step", &LearningRate::first_step)
       .def("of_step", table::RateOfStep, nb::arg("step"));
 }

@@ -256,6 +256,19 @@ lr = paddle.optimizer.lr
         lambda: lr.PiecewiseDecay([3, 6], [0.5, 0.2, 0.1]),
         lambda: lr.MultiStepDecay(0.5, [2, 5], 0.1),
         lambda: lr.NoamDecay(64, 4, 0.5),
+        lambda: lr.PolynomialDecay(0.5, 3, 0.01, 2.0, cycle=True),
+        lambda: lr.LinearLR(0.5, 7, 0.25, 0.75),
+        lambda: lr.CosineAnnealingDecay(0.5, 6, 0.1),
+        lambda: lr.CosineAnnealingWarmRestarts(0.5, 4),
+        lambda: lr.CosineAnnealingWarmRestarts(0.5, 3, 2, 0.1),
+        lambda: lr.CyclicLR(0.1, 0.5, 3, 2),
+        lambda: lr.CyclicLR(0.1, 0.5, 3, mode="triangular2"),
+        lambda: lr.CyclicLR(0.1, 0.5, 3, mode="exp_range", exp_gamma=0.9),
+        lambda: lr.OneCycleLR(0.5, 20),
+        lambda: lr.OneCycleLR(0.5, 22, anneal_strategy="linear", three_phase=True),
+        lambda: lr.LinearWarmup(0.7, 4, 0.1, 0.5),
+        lambda: lr.LinearWarmup(lr.CosineAnnealingDecay(0.5, 6), 4, 0.1, 0.5),
+        lambda: lr.LinearWarmup(lr.PiecewiseDecay([3], [0.5, 0.2]), 2, 0.0, 0.5),
     ],
 )
 def test_servers_work_out_what_the_scheduler_would(make):
@@ -264,6 +277,26 @@ def test_servers_work_out_what_the_scheduler_would(make):
     for step in range(20):
         assert rate.of_step(step) == pytest.approx(scheduler(), rel=1e-9), step
         scheduler.step()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: lr.CosineAnnealingDecay(0.5, 6, 0.1),
+        lambda: lr.CosineAnnealingWarmRestarts(0.5, 3, 2),
+        lambda: lr.CyclicLR(0.1, 0.5, 3, 2),
+        lambda: lr.OneCycleLR(0.5, 20),
+        lambda: lr.LinearWarmup(lr.CosineAnnealingDecay(0.5, 6), 4, 0.1, 0.5),
+    ],
+)
+def test_an_epoch_of_the_scheduler_may_have_several_steps(make):
+    scheduler = make()
+    scheduler.step()
+    rate = learning_rate_of(scheduler, 3)
+    for step in range(45):
+        assert rate.of_step(step) == pytest.approx(scheduler(), rel=1e-9), step
+        if step % 3 == 2:
+            scheduler.step()
 
 
 def test_several_steps_of_a_server_are_one_of_the_scheduler():
@@ -280,8 +313,10 @@ def test_a_scheduler_that_has_advanced_goes_on():
 
 
 def test_a_scheduler_that_servers_do_not_know_is_named():
-    with pytest.raises(NotImplementedError, match="CosineAnnealingDecay"):
-        learning_rate_of(lr.CosineAnnealingDecay(0.1, 10), 10)
+    with pytest.raises(NotImplementedError, match="this ReduceOnPlateau"):
+        learning_rate_of(lr.ReduceOnPlateau(0.1), 10)
+    with pytest.raises(NotImplementedError, match="this CyclicLR"):
+        learning_rate_of(lr.CyclicLR(0.1, 0.2, 3, scale_fn=lambda n: 1.0), 10)
     server_job()
     optimizer = paddle.optimizer.SGD(lr.LambdaDecay(0.1, lambda n: 1.0))
     with pytest.raises(NotImplementedError, match="LambdaDecay"):

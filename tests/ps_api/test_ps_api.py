@@ -37,6 +37,7 @@ def paths(tmp_path):
         ("bounded", "Adagrad", 1e-5),
         ("dense", "decayed", 1e-6),
         ("sparse", "scheduled", 1e-6),
+        ("sparse", "cosine", 1e-6),
     ],
 )
 def test_sync_workers_end_where_one_process_with_the_joined_batch_does(

@@ -2,6 +2,7 @@
 """How a job with servers trains: what a strategy, a scheduler and the environment say,
 in the words of the engine."""
 
+import copy
 import os
 import warnings
 from typing import NamedTuple
@@ -37,6 +38,9 @@ _OTHER_JOBS = {
     "use_ps_gpu": "tables on GPUs",
     "use_gpu_graph": "graph tables on GPUs",
 }
+
+# A schedule that servers get as a list of rates: half a megabyte of them.
+_MAX_PIECES = 1 << 16
 
 # Paddle's default number of steps where `auto` chooses geo.
 _AUTO_GEO_STEPS = 800
@@ -229,9 +233,38 @@ def _rate_of(scheduler, steps):
     if kind is lr.StepDecay:
         period = scheduler.step_size * steps
         return rate.exponential(base, scheduler.gamma, period, True)
-    if kind is lr.PolynomialDecay and not scheduler.cycle:
-        end, power = scheduler.end_lr, scheduler.power
-        return rate.polynomial(base, scheduler.decay_steps * steps, end, power)
+    if kind is lr.PolynomialDecay:
+        end, power, cycle = scheduler.end_lr, scheduler.power, scheduler.cycle
+        return rate.polynomial(base, scheduler.decay_steps * steps, end, power, cycle)
+    if kind is lr.LinearLR:
+        first, last = base * scheduler.start_factor, base * scheduler.end_factor
+        return rate.polynomial(first, scheduler.total_steps * steps, last, 1.0, False)
+    if kind is lr.CosineAnnealingDecay:
+        return rate.cosine(base, scheduler.T_max, scheduler.eta_min, steps, 0)
+    if kind is lr.CosineAnnealingWarmRestarts:
+        length, growth = scheduler.T_0, scheduler.T_mult
+        return rate.cosine(base, length, scheduler.eta_min, steps, growth)
+    if kind is lr.CyclicLR and scheduler.scale_fn is None:
+        up = scheduler.step_size_up
+        down = scheduler.cycle_size - up
+        per_cycle = 0.5 if scheduler.mode == "triangular2" else 1.0
+        per_period = scheduler.exp_gamma if scheduler.mode == "exp_range" else 1.0
+        return rate.cyclic(
+            base, scheduler.max_lr, up, down, per_cycle, per_period, steps
+        )
+    if kind is lr.OneCycleLR and scheduler.total_steps <= _MAX_PIECES:
+        return _pieces_of(scheduler, scheduler.total_steps, steps)
+    if kind is lr.LinearWarmup and not isinstance(
+        scheduler.learning_rate, lr.LinearWarmup
+    ):
+        after = scheduler.learning_rate
+        if isinstance(after, lr.LRScheduler):
+            warmed = _rate_of(after, steps)
+        else:
+            warmed = rate.constant(float(after))
+        warmup_steps = scheduler.warmup_steps * steps
+        warmed.warm_up(warmup_steps, scheduler.start_lr, scheduler.end_lr, steps)
+        return warmed
     if kind is lr.PiecewiseDecay:
         ends = [boundary * steps for boundary in scheduler.boundaries]
         return rate.piecewise(ends, scheduler.values)
@@ -242,6 +275,19 @@ def _rate_of(scheduler, steps):
     raise NotImplementedError(
         f"Not supported current LearningRate strategy, please set one of "
         "ExponentialDecay, NaturalExpDecay, InverseTimeDecay, NoamDecay, StepDecay, "
-        "PolynomialDecay, PiecewiseDecay, MultiStepDecay: servers cannot work out a "
-        f"{kind.__name__} (paddle.optimizer.lr); in geo mode workers can"
+        "PolynomialDecay, PiecewiseDecay, MultiStepDecay, LinearLR, LinearWarmup, "
+        "CosineAnnealingDecay, CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR: "
+        f"servers cannot work out this {kind.__name__} (paddle.optimizer.lr); in geo "
+        "mode workers can"
+    )
+
+
+def _pieces_of(scheduler, last, steps):
+    """The rates of epochs 0 to `last`, one by one; from there on the last one."""
+    probe, values = copy.copy(scheduler), []
+    for epoch in range(last + 1):
+        probe.last_epoch = epoch
+        values.append(probe.get_lr())
+    return _core.LearningRate.piecewise(
+        [epoch * steps for epoch in range(1, last + 1)], values
     )
