@@ -134,76 +134,54 @@ Status PsClient::PullParts(TableId id, std::span<const RowsOfKeys> parts,
   return OkStatus();
 }
 
-// Gradients of a key are merged while those of keys before it are under way.
+// Requests of some thousand keys, as PullCall's; gradients of a key are merged.
 class PsClient::UpdateCall final : public Call {
  public:
-  struct Shown {
-    std::vector<float> shows;
-    std::vector<float> clicks;
-  };
-
-  UpdateCall(const CallName& name, Op op, const TableInfo& table,
-             std::span<const ValuesOfKeys> parts, const Shown& shown,
+  UpdateCall(const CallName& name, Op op, const TableInfo& table, bool shown,
              uint32_t end_steps, Lane& lane)
       : Call(name),
         op_(op),
         table_(table),
-        parts_(parts),
         shown_(shown),
         end_steps_(end_steps),
-        split_(lane.split),
-        merged_(lane.rows),
-        is_whole_(split_.is_identity() && parts.size() == 1),
+        stream_(lane.sums),
+        memory_(lane.rows),
         of_request_(KeysOfChunk(table.dim)) {}
 
   bool HasRequest(uint32_t server, size_t request) override {
-    const size_t size = split_.begin(server + 1) - split_.begin(server);
+    const size_t size = stream_.Reach(server, (request + 1) * of_request_);
     // A server without keys is told that steps are over.
     if (size == 0) return request == 0 && end_steps_ > 0;
-    if (request * of_request_ >= size) return false;
-    if (is_whole_) return true;
-    const auto [begin, count] = Range(server, request);
-    split_.MergeUpTo(
-        begin + count, parts_, table_.dim,
-        op_ == Op::kAssign ? KeySplit::Merge::kTakeLast : KeySplit::Merge::kSum,
-        merged_);
-    return true;
+    return size > request * of_request_;
   }
 
   void Ask(uint32_t server, size_t request, RequestHead& head,
            std::vector<ConstBytes>& parts) override {
-    const auto [begin, count] = Range(server, request);
-    const size_t dim = table_.dim;
+    const size_t begin = request * of_request_;
+    // One more, to know whether it is the last.
+    const size_t end = stream_.Reach(server, begin + of_request_ + 1);
+    const size_t count = std::min(end - begin, of_request_);
     head.op = op_;
     head.table = table_.id;
     head.count = count;
-    if (begin + count == split_.begin(server + 1)) head.end_steps = end_steps_;
+    if (begin + count == end) head.end_steps = end_steps_;
     if (count == 0) return;
-    const std::span<const float> values =
-        is_whole_ ? parts_[0].values : std::span<const float>(merged_);
-    parts.push_back(std::as_bytes(split_.keys().subspan(begin, count)));
-    parts.push_back(std::as_bytes(values.subspan(begin * dim, count * dim)));
-    if (shown_.shows.empty()) return;
+    parts.push_back(std::as_bytes(stream_.keys(server, begin, count)));
+    parts.push_back(
+        std::as_bytes(stream_.values(server, begin, count, memory_)));
+    if (!shown_) return;
     head.flags |= kFlagShows;
-    parts.push_back(std::as_bytes(std::span(&shown_.shows[begin], count)));
-    parts.push_back(std::as_bytes(std::span(&shown_.clicks[begin], count)));
+    parts.push_back(std::as_bytes(stream_.shows(server, begin, count)));
+    parts.push_back(std::as_bytes(stream_.clicks(server, begin, count)));
   }
 
  private:
-  // The slots of a request: from which on, and how many.
-  std::pair<size_t, size_t> Range(uint32_t server, size_t request) const {
-    const size_t begin = split_.begin(server) + request * of_request_;
-    return {begin, std::min(of_request_, split_.begin(server + 1) - begin)};
-  }
-
   const Op op_;
   const TableInfo& table_;
-  const std::span<const ValuesOfKeys> parts_;
-  const Shown& shown_;
+  const bool shown_;
   const uint32_t end_steps_;
-  KeySplit& split_;
-  std::vector<float>& merged_;
-  const bool is_whole_;  // values need no merging
+  SumStream& stream_;
+  std::vector<float>& memory_;
   const size_t of_request_;
 };
 
@@ -222,14 +200,12 @@ Status PsClient::Update(Op op, const char* what, TableId id,
   }
   if (table == nullptr || (num_keys == 0 && end_steps == 0)) return OkStatus();
   Lanes::Lease lane(lanes_);
-  lane->split.Assign(parts, num_servers());
-  UpdateCall::Shown shown;
-  if (!shows.empty()) {
-    shown.shows = lane->split.SumOfEach(shows);
-    shown.clicks = lane->split.SumOfEach(clicks);
-  }
-  UpdateCall call({what, table->name, num_keys, "keys"}, op, *table, parts,
-                  shown, end_steps, *lane);
+  lane->sums.Begin(
+      parts, table->dim, num_servers(),
+      op == Op::kAssign ? SumStream::Merge::kTakeLast : SumStream::Merge::kSum,
+      shows, clicks);
+  UpdateCall call({what, table->name, num_keys, "keys"}, op, *table,
+                  !shows.empty(), end_steps, *lane);
   return lanes_.Run(*lane, call, deadline);
 }
 

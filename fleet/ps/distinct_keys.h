@@ -59,6 +59,49 @@ class DistinctKeys final {
   size_t mask_ = 0;
 };
 
+// Tells most of the keys that occur once in a request from those that may occur
+// again, by a bit for each: much faster than DistinctKeys, which then need not
+// look at them. Memory is used again by the next Reset.
+class RepeatFilter final {
+ public:
+  // Empty. For up to `max_keys`, of which one in twenty or so is then taken for
+  // one that occurs again.
+  void Reset(size_t max_keys) {
+    const size_t num_bits = std::bit_ceil(16 * max_keys + 64);
+    shift_ = 64 - std::countr_zero(num_bits);
+    words_.assign(num_bits / 64, {});
+    num_again_ = 0;
+  }
+
+  void Mark(Key key) {
+    const size_t at = Place(key);
+    Word& word = words_[at / 64];
+    const uint64_t bit = uint64_t{1} << (at % 64);
+    num_again_ += word.once >> (at % 64) & 1;
+    word.twice |= word.once & bit;
+    word.once |= bit;
+  }
+  // How many were marked that may have been marked before. MayRepeat is true
+  // for twice as many of those that were marked at most.
+  size_t num_again() const { return num_again_; }
+  // After all were marked: false for a key that was marked once at most.
+  bool MayRepeat(Key key) const {
+    const size_t at = Place(key);
+    return (words_[at / 64].twice >> (at % 64) & 1) != 0;
+  }
+
+ private:
+  struct Word {
+    uint64_t once = 0;
+    uint64_t twice = 0;
+  };
+  size_t Place(Key key) const { return (key * 0x9e3779b97f4a7c15u) >> shift_; }
+
+  std::vector<Word> words_;
+  size_t num_again_ = 0;
+  int shift_ = 0;
+};
+
 }  // namespace fleet::ps
 
 #endif  // FLEET_PS_DISTINCT_KEYS_H_

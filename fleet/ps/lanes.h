@@ -27,8 +27,8 @@
 #include "fleet/base/status.h"
 #include "fleet/channel/channel.h"
 #include "fleet/ps/connect.h"
-#include "fleet/ps/key_split.h"
 #include "fleet/ps/key_stream.h"
+#include "fleet/ps/sum_stream.h"
 #include "fleet/ps/wire.h"
 
 namespace fleet::ps {
@@ -93,8 +93,8 @@ struct Lane {
   std::vector<Connection> connections;
 
   // Memory that calls use again.
-  KeySplit split;
   KeyStream stream;
+  SumStream sums;
   std::vector<float> rows;
   std::vector<std::byte> small;
   std::vector<channel::ConstBytes> parts;

@@ -2,6 +2,7 @@
 #include "fleet/sync/ps_geo.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 namespace fleet::sync {
@@ -89,14 +90,10 @@ Status GeoRows::Learn(std::span<const Key> keys,
                       std::span<const float> gradients) {
   if (keys.empty()) return OkStatus();
   const ps::ValuesOfKeys part{keys, gradients};
-  split_.Assign(std::span(&part, 1), 1);
-  std::span<const float> sums = gradients;
-  if (!split_.is_identity()) {
-    split_.MergeUpTo(split_.size(), std::span(&part, 1), dim(),
-                     ps::KeySplit::Merge::kSum, sums_);
-    sums = sums_;
-  }
-  for (Key key : split_.keys()) {
+  merging_.Begin(std::span(&part, 1), dim(), 1, ps::SumStream::Merge::kSum);
+  const size_t count = merging_.Reach(0, SIZE_MAX);
+  const std::span<const Key> merged = merging_.keys(0, 0, count);
+  for (Key key : merged) {
     const uint32_t* const number = numbers_.Find(key);
     if (number == nullptr) {
       return FailedPrecondition("table ", latest_->name(), ": a gradient of ",
@@ -106,8 +103,7 @@ Status GeoRows::Learn(std::span<const Key> keys,
     changed_[*number] = true;
     changes_.push_back(key);
   }
-  RETURN_IF_ERROR(
-      latest_->Push(split_.keys(), sums.first(split_.size() * dim())));
+  RETURN_IF_ERROR(latest_->Push(merged, merging_.values(0, 0, count, sums_)));
   latest_->EndStep();
   return OkStatus();
 }

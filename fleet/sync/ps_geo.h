@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "fleet/base/mutex.h"
-#include "fleet/ps/key_split.h"
+#include "fleet/ps/sum_stream.h"
 #include "fleet/sync/ps_rows.h"
 #include "fleet/sync/synchronizer.h"
 #include "fleet/table/key_index.h"
@@ -55,7 +55,7 @@ class GeoRows final {
   std::vector<float> old_;     // rows by number
   std::vector<bool> changed_;  // since the last exchange, by number
   std::vector<Key> changes_;   // the same as a list
-  ps::KeySplit split_;
+  ps::SumStream merging_;
   std::vector<float> sums_;
   std::vector<float> rows_;
   std::vector<float> deltas_;
