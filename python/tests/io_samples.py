@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Datasets for the tests of paddle.io."""
+"""For the tests of paddle.io: datasets, and whether anything is left behind."""
+
+import gc
+import os
 
 import numpy as np
 import paddle
+import pytest
 from paddle.io import Dataset, IterableDataset, get_worker_info
 
 
@@ -34,3 +38,63 @@ class Count(IterableDataset):
         first, step = (0, 1) if info is None else (info.id, info.num_workers)
         for i in range(first, self.n, step):
             yield np.array([i], "int64")
+
+
+class Images(Dataset):
+    """Large enough that batches are lent rather than copied."""
+
+    def __init__(self, size, side=64):
+        self.size = size
+        self.side = side
+
+    def __getitem__(self, i):
+        return np.full((3, self.side, self.side), i % 251, "uint8"), np.int64(i)
+
+    def __len__(self):
+        return self.size
+
+
+class Call(Dataset):
+    """Sample i is what `function(i)` returns."""
+
+    def __init__(self, size, function):
+        self.size = size
+        self.function = function
+
+    def __getitem__(self, i):
+        return self.function(i)
+
+    def __len__(self):
+        return self.size
+
+
+def children():
+    return {
+        pid
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
+        if status_of(pid)[1] == os.getpid()
+    }
+
+
+def status_of(pid):
+    """State and parent of a process; ("", 0) if there is none."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            state, parent = file.read().rsplit(")", 1)[1].split()[:2]
+            return state, int(parent)
+    except (FileNotFoundError, ProcessLookupError):
+        return "", 0
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture
+def leaves_nothing():
+    """The test ends with the processes, descriptors and files it began with."""
+    gc.collect()
+    before = children(), descriptors(), set(os.listdir("/dev/shm"))
+    yield
+    gc.collect()
+    assert (children(), descriptors(), set(os.listdir("/dev/shm"))) == before

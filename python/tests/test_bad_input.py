@@ -10,8 +10,8 @@ What has a test at its own place:
     indices out of range          below; test_indexing.py, test_manipulation.py
     NaN in a metric               test_metric.py: refuses what it cannot count
     empty batch                   below; test_functional_*.py, test_metric.py, test_io.py
-    a dataset that raises         test_dataloader.py: the worker's traceback
-    a worker that is killed       test_dataloader.py: a killed worker is named
+    a dataset that raises         test_dataloader_ends.py: the worker's traceback
+    a worker that is killed       test_dataloader_ends.py: a killed worker is named
     truncated and hostile files   test_save_load.py: bit flips, truncations, pickles
     disk full while saving        test_save_load.py: the old file stays whole
     optimizers' arguments         below; test_optimizer.py, test_lr.py, test_clip.py
