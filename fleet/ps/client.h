@@ -109,6 +109,10 @@ class PsClient final {
   Status Accumulate(TableId table, std::span<const Key> keys,
                     std::span<const float> gradients, Deadline deadline);
   // The same for keys and rows that lie in several places, as the slots of one
+  Status AccumulateShown(TableId table, std::span<const Key> keys,
+                         std::span<const float> gradients,
+                         std::span<const float> shows,
+                         std::span<const float> clicks, Deadline deadline);
   // look-up do: one request for all of them.
   Status PullParts(TableId table, std::span<const RowsOfKeys> parts,
                    const PullOptions& options, Deadline deadline);
@@ -248,6 +252,11 @@ class PsClient final {
   Lanes lanes_;
 
   mutable base::Mutex mutex_;
+  Status UpdateShown(Op op, TableId table, std::span<const Key> keys,
+                     std::span<const float> gradients,
+                     std::span<const float> shows,
+                     std::span<const float> clicks, uint32_t end_steps,
+                     Deadline deadline);
   std::shared_ptr<const Servers> servers_ GUARDED_BY(mutex_);
   std::map<TableId, std::string> specs_ GUARDED_BY(mutex_);  // encoded
   std::map<std::string, uint64_t> rounds_ GUARDED_BY(mutex_);

@@ -226,13 +226,31 @@ Status PsClient::PushShown(TableId table, std::span<const Key> keys,
                            std::span<const float> shows,
                            std::span<const float> clicks, Deadline deadline,
                            uint32_t end_steps) {
+  return UpdateShown(Op::kPush, table, keys, gradients, shows, clicks,
+                     end_steps, deadline);
+}
+
+Status PsClient::AccumulateShown(TableId table, std::span<const Key> keys,
+                                 std::span<const float> gradients,
+                                 std::span<const float> shows,
+                                 std::span<const float> clicks,
+                                 Deadline deadline) {
+  return UpdateShown(Op::kAccumulate, table, keys, gradients, shows, clicks, 0,
+                     deadline);
+}
+
+Status PsClient::UpdateShown(Op op, TableId table, std::span<const Key> keys,
+                             std::span<const float> gradients,
+                             std::span<const float> shows,
+                             std::span<const float> clicks, uint32_t end_steps,
+                             Deadline deadline) {
   if (shows.size() != keys.size() || clicks.size() != keys.size()) {
     return InvalidArgument("worker ", options_.worker, ": push of ",
                            keys.size(), " keys with ", shows.size(),
                            " shows and ", clicks.size(), " clicks");
   }
   const ValuesOfKeys part{keys, gradients};
-  return Update(Op::kPush, "push", table, std::span(&part, 1), shows, clicks,
+  return Update(op, "push", table, std::span(&part, 1), shows, clicks,
                 end_steps, deadline);
 }
 

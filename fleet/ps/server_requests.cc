@@ -241,7 +241,7 @@ Status PsServer::UpdateSparse(Session& session, const Request& request) {
       table.EndStep(head.end_steps);
       return OkStatus();
     case Op::kAccumulate:
-      return table.Accumulate(keys, values);
+      return table.Accumulate(keys, values, options);
     case Op::kAssign:
       return table.Assign(keys, values);
     default:

@@ -72,7 +72,7 @@ inline constexpr size_t kMaxSections = 512;
 
 inline constexpr uint32_t kFlagNotTraining = 1;  // kPull
 inline constexpr uint32_t kFlagCounts = 2;       // kPull: u32 each behind keys
-inline constexpr uint32_t kFlagShows = 8;        // kPush: f32 show, f32 click
+inline constexpr uint32_t kFlagShows = 8;        // f32 show, f32 click
 inline constexpr uint32_t kFlagDense = 32;       // sections of dense tables
 inline constexpr uint32_t kFlagIdle = 64;        // kFinishStep: no gradients
 // Of a section:

@@ -24,9 +24,8 @@ Status StepwiseSync::Send(TableId table, const RowView& rows) {
   ++pushes_;
   if (waits_for_all()) {
     if (!rows.shows.empty()) {
-      return Unimplemented("table ", static_cast<uint32_t>(table),
-                           ": shows and clicks are not counted in sync mode; "
-                           "take async or half-async");
+      return client_.AccumulateShown(table, rows.keys, rows.rows, rows.shows,
+                                     rows.clicks, deadline());
     }
     return client_.Accumulate(table, rows.keys, rows.rows, deadline());
   }

@@ -79,7 +79,8 @@ class SparseShard final {
   Status Add(const KeyBatch& batch, const float* deltas);
   Status Assign(const KeyBatch& batch, const float* rows);
 
-  Status Accumulate(const KeyBatch& batch, const float* gradients);
+  Status Accumulate(const KeyBatch& batch, const float* gradients,
+                    const float* shows, const float* clicks);
   Status ApplyAccumulated(double scale);
 
   Status RecordChange(const KeyBatch& batch, size_t worker);
@@ -198,6 +199,9 @@ class SparseShard final {
   // Gradients that wait for ApplyAccumulated.
   KeySet waiting_;
   std::vector<float> waiting_sums_;
+  // Of the same keys; empty when nobody counted any.
+  std::vector<float> waiting_shows_;
+  std::vector<float> waiting_clicks_;
 
   std::vector<KeySet> changes_for_;  // geo: by worker
 };

@@ -243,8 +243,10 @@ Status SparseShard::Add(const KeyBatch& batch, const float* deltas) {
   return OkStatus();
 }
 
-Status SparseShard::Accumulate(const KeyBatch& batch, const float* gradients) {
+Status SparseShard::Accumulate(const KeyBatch& batch, const float* gradients,
+                               const float* shows, const float* clicks) {
   const size_t dim = layout_.dim;
+  if (layout_.show == RowLayout::kAbsent) shows = nullptr;
   size_t homes[kBatch];
   for (size_t begin = 0; begin < batch.count; begin += kBatch) {
     const size_t n = std::min(kBatch, batch.count - begin);
@@ -257,6 +259,12 @@ Status SparseShard::Accumulate(const KeyBatch& batch, const float* gradients) {
       const size_t place = batch.place(begin + i);
       const size_t number = waiting_.Add(batch.keys[place], homes[i]);
       const float* gradient = gradients + place * dim;
+      if (shows != nullptr) {
+        waiting_shows_.resize(waiting_.size());
+        waiting_clicks_.resize(waiting_.size());
+        waiting_shows_[number] += shows[place];
+        if (clicks != nullptr) waiting_clicks_[number] += clicks[place];
+      }
       if (number * dim == waiting_sums_.size()) {
         waiting_sums_.insert(waiting_sums_.end(), gradient, gradient + dim);
         continue;
@@ -273,10 +281,20 @@ Status SparseShard::ApplyAccumulated(double scale) {
   if (factor != 1.0f) {
     for (float& x : waiting_sums_) x *= factor;
   }
-  Status pushed = Push({waiting_.keys().data(), nullptr, waiting_.size()},
-                       waiting_sums_.data(), nullptr, nullptr);
+  // Shows are counts, of which the sum is what one process would have counted.
+  const bool shown = !waiting_shows_.empty();
+  if (shown) {
+    waiting_shows_.resize(waiting_.size());
+    waiting_clicks_.resize(waiting_.size());
+  }
+  Status pushed =
+      Push({waiting_.keys().data(), nullptr, waiting_.size()},
+           waiting_sums_.data(), shown ? waiting_shows_.data() : nullptr,
+           shown ? waiting_clicks_.data() : nullptr);
   waiting_.Reset();
   waiting_sums_.clear();
+  waiting_shows_.clear();
+  waiting_clicks_.clear();
   return pushed;
 }
 

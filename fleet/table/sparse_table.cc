@@ -111,16 +111,22 @@ Status SparseTable::Pull(std::span<const Key> keys, std::span<float> rows,
                "pull", keys.size());
 }
 
-Status SparseTable::Push(std::span<const Key> keys,
-                         std::span<const float> gradients,
-                         const PushOptions& options) {
-  RETURN_IF_ERROR(CheckSizes(keys, gradients.size(), "push"));
+Status SparseTable::CheckShown(std::span<const Key> keys,
+                               const PushOptions& options) const {
   if ((!options.shows.empty() && options.shows.size() != keys.size()) ||
       (!options.clicks.empty() && options.clicks.size() != keys.size())) {
     return InvalidArgument("table ", name(), ": push of ", keys.size(),
                            " keys with ", options.shows.size(), " shows and ",
                            options.clicks.size(), " clicks");
   }
+  return OkStatus();
+}
+
+Status SparseTable::Push(std::span<const Key> keys,
+                         std::span<const float> gradients,
+                         const PushOptions& options) {
+  RETURN_IF_ERROR(CheckSizes(keys, gradients.size(), "push"));
+  RETURN_IF_ERROR(CheckShown(keys, options));
   const float* shows = options.shows.empty() ? nullptr : options.shows.data();
   const float* clicks =
       options.clicks.empty() ? nullptr : options.clicks.data();
@@ -185,11 +191,17 @@ Status SparseTable::Assign(std::span<const Key> keys,
 }
 
 Status SparseTable::Accumulate(std::span<const Key> keys,
-                               std::span<const float> gradients) {
+                               std::span<const float> gradients,
+                               const PushOptions& options) {
   RETURN_IF_ERROR(CheckSizes(keys, gradients.size(), "push"));
+  RETURN_IF_ERROR(CheckShown(keys, options));
+  const float* shows = options.shows.empty() ? nullptr : options.shows.data();
+  const float* clicks =
+      options.clicks.empty() ? nullptr : options.clicks.data();
   return Named(ForEachShard(keys,
                             [&](SparseShard& shard, const KeyBatch& batch) {
-                              return shard.Accumulate(batch, gradients.data());
+                              return shard.Accumulate(batch, gradients.data(),
+                                                      shows, clicks);
                             }),
                "push", keys.size());
 }

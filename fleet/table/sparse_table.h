@@ -106,9 +106,10 @@ class SparseTable final {
   Status Assign(std::span<const Key> keys, std::span<const float> rows);
 
   // Synchronous training: gradients are summed by key and wait. Apply then
-  // pushes each sum times `scale` (one over the number of workers).
-  Status Accumulate(std::span<const Key> keys,
-                    std::span<const float> gradients);
+  // pushes each sum times `scale` (one over the number of workers). Shows and
+  // clicks are summed, too, and count as their sum.
+  Status Accumulate(std::span<const Key> keys, std::span<const float> gradients,
+                    const PushOptions& options = {});
   Status ApplyAccumulated(double scale);
 
   // So many steps of training are over: the learning rate's schedule moves on.
@@ -153,6 +154,8 @@ class SparseTable final {
   Status ForEachShard(std::span<const Key> keys, Work work);
   Status CheckSizes(std::span<const Key> keys, size_t num_values,
                     const char* what) const;
+  Status CheckShown(std::span<const Key> keys,
+                    const PushOptions& options) const;
   Status Named(const Status& status, const char* what, size_t num_keys) const;
   Result<uint64_t> Sweep(const std::function<bool(float*)>& gone);
 

@@ -458,6 +458,45 @@ TEST_P(SparseTableConformance, AppliesTheMeanOfWhatWorkersPushed) {
   EXPECT_THAT(Pulled(*table, {1}), ElementsAre(0, -0.5));
 }
 
+TEST_P(SparseTableConformance, CountsShowsThatWaitAsOnePushOfTheirSum) {
+  SparseTableOptions options = Options();
+  options.show_click.emplace();
+  options.show_click->delete_threshold = 0.8;
+  auto pushed = Make(options);
+  auto waited = Make(options);
+  ASSERT_EQ(Pulled(*pushed, {1, 2, 3}), Pulled(*waited, {1, 2, 3}));
+  const std::vector<float> shows{1, 20};
+  const std::vector<float> clicks{0, 2};
+  const std::vector<float> more{9, 10};
+  const std::vector<float> no_clicks{1, 0};
+  ASSERT_OK(waited->Accumulate(std::vector<Key>{3}, std::vector<float>{2, 2}));
+  ASSERT_OK(waited->Accumulate(
+      std::vector<Key>{1, 2}, std::vector<float>{1, 1, 2, 2}, {shows, clicks}));
+  ASSERT_OK(waited->Accumulate(std::vector<Key>{1, 2},
+                               std::vector<float>{3, 3, 0, 2},
+                               {more, no_clicks}));
+  ASSERT_OK(waited->ApplyAccumulated(0.5));
+  const std::vector<float> all_shows{10, 30, 0};
+  const std::vector<float> all_clicks{1, 2, 0};
+  ASSERT_OK(pushed->Push(std::vector<Key>{1, 2, 3},
+                         std::vector<float>{2, 2, 1, 2, 1, 1},
+                         {all_shows, all_clicks}));
+  EXPECT_EQ(Pulled(*waited, {1, 2, 3}), Pulled(*pushed, {1, 2, 3}));
+  // Which of them go by their score is the same on every day; key 3, which
+  // nobody was shown, goes at once.
+  for (int day = 0; day < 40; ++day) {
+    ASSERT_OK_AND_ASSIGN(const uint64_t expected, pushed->Shrink(0));
+    ASSERT_OK_AND_ASSIGN(const uint64_t got, waited->Shrink(0));
+    EXPECT_EQ(got, expected) << day;
+    if (day == 0) {
+      EXPECT_EQ(got, 1u);
+    }
+  }
+  // What was counted is not counted again.
+  ASSERT_OK(waited->Accumulate(std::vector<Key>{4}, std::vector<float>{1, 1}));
+  ASSERT_OK(waited->ApplyAccumulated(1.0));
+}
+
 TEST_P(SparseTableConformance, TellsGeoWorkersWhatOthersChanged) {
   SparseTableOptions options = Options();
   options.num_geo_workers = 3;

@@ -115,8 +115,9 @@ def test_keys_get_in_by_their_count(tmp_path):
     Job(tmp_path, workers=1).run("entry")
 
 
-def test_rows_know_shows_and_clicks(tmp_path):
-    Job(tmp_path, workers=1).run("shows_and_clicks")
+@pytest.mark.parametrize("mode, workers", [("async", 1), ("sync", 2)])
+def test_rows_know_shows_and_clicks(tmp_path, mode, workers):
+    Job(tmp_path, workers=workers).run("shows_and_clicks", mode)
 
 
 def test_rows_that_nobody_asks_for_go(tmp_path):
