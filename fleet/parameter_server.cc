@@ -115,8 +115,21 @@ void ParameterWorker::AddTo(exec::Executor& executor) {
   programs_->AddTo(executor);
 }
 
+Status ParameterWorker::EndSteps() {
+  if (options_.mode != plan::PsMode::kSync) return OkStatus();
+  RETURN_IF_ERROR(synchronizer_->EndPass());
+  return synchronizer_->PullDense(homes_.values());
+}
+
 Status ParameterWorker::Barrier(const std::string& name) {
+  RETURN_IF_ERROR(EndSteps().WithContext(base::Concat("barrier ", name)));
   return client_->Barrier(name, deadline());
+}
+
+Result<std::vector<std::string>> ParameterWorker::AllGather(
+    const std::string& name, std::string_view bytes) {
+  RETURN_IF_ERROR(EndSteps().WithContext(base::Concat("gather ", name)));
+  return client_->AllGather(name, bytes, deadline());
 }
 
 Status ParameterWorker::Flush() {

@@ -27,6 +27,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -112,8 +113,13 @@ class ParameterWorker final {
   // object outlives it. Several executors may share it, one per thread.
   void AddTo(exec::Executor& executor);
 
-  // All workers wait for each other.
+  // All workers wait for each other. In sync mode one that is here has no
+  // batch now: the others' steps go on without it until they come, too, and
+  // then it has the dense parameters that these made.
   Status Barrier(const std::string& name);
+  // The same, and each gives bytes, of which all get all, by worker.
+  Result<std::vector<std::string>> AllGather(const std::string& name,
+                                             std::string_view bytes);
   // Until this worker's gradients are applied.
   Status Flush();
   // Flush, and good-bye to the servers; the last worker's ends them.
@@ -182,6 +188,9 @@ class ParameterWorker final {
   sync::DenseHomes homes_;
   std::unique_ptr<sync::Synchronizer> synchronizer_;
   std::shared_ptr<sync::ServedPrograms> programs_;
+
+  // The end of this worker's steps, before it waits for the others.
+  Status EndSteps();
 
   mutable base::Mutex mutex_;
   std::vector<plan::ServedTable> tables_ GUARDED_BY(mutex_);

@@ -195,6 +195,64 @@ TEST(ParameterServer, ThreadsOfAWorkerTakeStepsTogether) {
   ExpectClose(end.v, alone.v, 1e-6, "v");
 }
 
+// Worker 0 has batches for four steps, worker 1 for seven; then all come to the
+// barrier, and take two more steps together.
+TEST(ParameterServer, StepsGoOnWithoutAWorkerThatWaitsForTheOthers) {
+  constexpr int kShort = 4;
+  constexpr int kLong = 7;
+  PsCluster cluster(2, 2);
+  Parameters start;
+  std::vector<Parameters> ends(2);
+  RunWorkers(2, [&](int index) {
+    CtrWorker it(cluster, index, PsMode::kSync, "momentum");
+    ASSERT_OK(it.Start());
+    if (index == 0) {
+      start = {it.AllRows(), it.scope.Get("u").clone(),
+               it.scope.Get("v").clone()};
+    }
+    ASSERT_OK(it.worker->Barrier("looked"));
+    const int steps = index == 0 ? kShort : kLong;
+    for (int step = 0; step < steps; ++step) {
+      ASSERT_OK(it.Train(step, 6 * index, 6));
+    }
+    ASSERT_OK(it.worker->Barrier("all data is used"));
+    // Who waited has the parameters that the others made.
+    ASSERT_OK_AND_ASSIGN(const Tensor u, it.worker->PullDense("u"));
+    EXPECT_TRUE(at::equal(it.scope.Get("u"), u));
+    ASSERT_OK_AND_ASSIGN(const std::vector<std::string> all,
+                         it.worker->AllGather("steps", std::to_string(steps)));
+    EXPECT_EQ(all, (std::vector<std::string>{"4", "7"}));
+    for (int step = kLong; step < kLong + 2; ++step) {
+      ASSERT_OK(it.Train(step, 6 * index, 6));
+    }
+    ends[static_cast<size_t>(index)] = {it.AllRows(), it.scope.Get("u").clone(),
+                                        it.scope.Get("v").clone()};
+    ASSERT_OK(it.worker->Barrier("looked again"));
+    ASSERT_OK(it.worker->Stop());
+  });
+  // One process, which has the second half of the batches alone where worker 1
+  // had.
+  ops::OpLibrary library;
+  CtrTraining training(library.definitions(), "momentum");
+  exec::Executor executor(library, {});
+  exec::Scope scope;
+  ASSERT_OK(executor.Run(*training.startup, scope, {}, {}).status());
+  scope.Get("emb").copy_(start.emb);
+  scope.Get("u").copy_(start.u);
+  scope.Get("v").copy_(start.v);
+  for (int step = 0; step < kLong + 2; ++step) {
+    const bool alone = step >= kShort && step < kLong;
+    const std::vector<exec::Feed> batch =
+        alone ? CtrBatch(step, 6, 6) : CtrBatch(step, 0, 12);
+    ASSERT_OK(executor.Run(*training.main, scope, batch, {"loss"}).status());
+  }
+  for (const Parameters& end : ends) {
+    ExpectClose(end.emb, scope.Get("emb"), 1e-6, "emb");
+    ExpectClose(end.u, scope.Get("u"), 1e-6, "u");
+    ExpectClose(end.v, scope.Get("v"), 1e-6, "v");
+  }
+}
+
 class OtherModes : public ::testing::TestWithParam<PsMode> {};
 
 TEST_P(OtherModes, Learn) {

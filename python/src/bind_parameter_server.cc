@@ -320,7 +320,7 @@ void BindWorker(nb::module_& m) {
             nb::list all;
             for (const std::string& part :
                  ValueOrThrow(WithWorker(self, [&](ParameterWorker& w) {
-                   return w.client().AllGather("workers", given, w.deadline());
+                   return w.AllGather("workers", given);
                  }))) {
               all.append(nb::bytes(part.data(), part.size()));
             }

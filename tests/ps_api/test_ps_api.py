@@ -49,6 +49,13 @@ def test_sync_workers_end_where_one_process_with_the_joined_batch_does(
     assert_close(np.load(together), np.load(alone), tolerance)
 
 
+def test_a_worker_without_a_batch_holds_up_nobody(tmp_path, paths):
+    initial, together, alone = paths
+    Job(tmp_path).run("unequal", initial, together)
+    run_alone("unequal", initial, alone)
+    assert_close(np.load(together), np.load(alone), 1e-6)
+
+
 def test_a_table_on_disk_gives_the_same(tmp_path, paths):
     initial, together, alone = paths
     job = Job(tmp_path, FLEET_PS_DISK=str(tmp_path / "disk"))
