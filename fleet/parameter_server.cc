@@ -145,10 +145,33 @@ Status ParameterWorker::Stop() {
   return client_->Stop(deadline());
 }
 
+Status ParameterWorker::BeginCut() {
+  RETURN_IF_ERROR(Flush());
+  base::MutexLock lock(cut_mutex_);
+  if (cut_.has_value()) {
+    return FailedPrecondition("worker ", role_.index,
+                              " saves already: a second cut inside of one");
+  }
+  ASSIGN_OR_RETURN(cut_, client_->BeginCut(deadline()));
+  return OkStatus();
+}
+
+Status ParameterWorker::EndCut() {
+  base::MutexLock lock(cut_mutex_);
+  if (!cut_.has_value()) return OkStatus();
+  const uint64_t cut = *cut_;
+  cut_.reset();
+  return client_->EndCut(cut);
+}
+
 Status ParameterWorker::Save(const std::string& folder,
                              const SaveOptions& options) {
-  RETURN_IF_ERROR(Flush());
   ps::PsClient::SaveOptions save;
+  {
+    base::MutexLock lock(cut_mutex_);
+    save.inside_of_cut = cut_.has_value();
+  }
+  if (!save.inside_of_cut) RETURN_IF_ERROR(Flush());
   {
     base::MutexLock lock(mutex_);
     next_save_ = std::max(next_save_ + 1, NumberOfNow());

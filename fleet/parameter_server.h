@@ -126,9 +126,12 @@ class ParameterWorker final {
   // Idempotent; nothing else may follow.
   Status Stop();
 
-  // One consistent state: flushes, then every server writes its part of every
-  // table. Folders are the servers'. Called by one worker, while the others
-  // wait (Barrier) if all of their gradients shall be in it.
+  // One cut through the job: flushes, then every server writes its part of
+  // every table, while no worker changes any. Of every other worker all steps
+  // up to some are in it, in all tables and on all servers; those on their way
+  // wait. Folders are the servers'. Called by one worker, while the others wait
+  // (Barrier) if all of their gradients shall be in it. DeadlineExceeded names
+  // a worker that is in the middle of a step and does not end it.
   struct SaveOptions {
     table::SaveKind kind = table::SaveKind::kBase;
     bool text = false;  // sparse tables also as text
@@ -136,7 +139,12 @@ class ParameterWorker final {
   };
   Status Save(const std::string& folder, const SaveOptions& options);
   Status Save(const std::string& folder) { return Save(folder, SaveOptions()); }
-  // Values and rows of all tables become those of the folder.
+  // The same for several calls: what is saved and pulled from BeginCut, which
+  // flushes, to EndCut is of one cut. The other workers' updates wait
+  // meanwhile, and those of this worker. FailedPrecondition for a second one.
+  Status BeginCut();
+  Status EndCut();
+  // Values and rows of all tables become those of the folder, in a cut.
   Status Load(const std::string& folder);
   // A day is over: see table::SparseTable::Shrink. All sparse tables, or one.
   // Returns how many rows went.
@@ -181,6 +189,9 @@ class ParameterWorker final {
                   const cluster::Role& role, const WorkerOptions& options)
       : role_(role), options_(options), client_(std::move(client)) {}
 
+  // The end of this worker's steps, before it waits for the others.
+  Status EndSteps();
+
   const cluster::Role role_;
   const WorkerOptions options_;
   std::chrono::milliseconds timeout_{};
@@ -189,13 +200,12 @@ class ParameterWorker final {
   std::unique_ptr<sync::Synchronizer> synchronizer_;
   std::shared_ptr<sync::ServedPrograms> programs_;
 
-  // The end of this worker's steps, before it waits for the others.
-  Status EndSteps();
-
   mutable base::Mutex mutex_;
   std::vector<plan::ServedTable> tables_ GUARDED_BY(mutex_);
   uint64_t next_save_ GUARDED_BY(mutex_) = 0;
   bool stopped_ GUARDED_BY(mutex_) = false;
+  base::Mutex cut_mutex_;  // held while a cut begins
+  std::optional<uint64_t> cut_ GUARDED_BY(cut_mutex_);
 };
 
 }  // namespace fleet

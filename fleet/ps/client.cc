@@ -13,6 +13,9 @@ namespace {
 using channel::Channel;
 using channel::ConstBytes;
 
+// For telling that a turn or a cut is over, whatever happened in it.
+constexpr auto kTimeToEnd = std::chrono::seconds(5);
+
 using TakeAnswer =
     std::function<Status(uint32_t server, std::span<const std::byte>)>;
 
@@ -327,8 +330,63 @@ Result<std::vector<std::string>> PsClient::AllGather(const std::string& name,
   return all;
 }
 
+Status PsClient::AskFirst(const char* what, Op op, uint64_t number,
+                          Deadline deadline) {
+  RequestHead head;
+  head.op = op;
+  head.round = number;
+  head.timeout_ms = MillisecondsUntil(deadline);
+  const std::string nothing;
+  SameRequest call({what}, 1, head, nothing, {});
+  Lanes::Lease lane(lanes_);
+  return lanes_.Run(*lane, call, WithTimeToAnswer(deadline));
+}
+
+Result<uint64_t> PsClient::BeginTurn(Deadline deadline) {
+  const uint64_t turn = ++num_turns_;
+  const Status begun =
+      AskFirst("begin to send", Op::kBeginTurn, turn, deadline);
+  if (!begun.ok()) {
+    // The request may still wait there.
+    (void)EndTurn(turn, Deadline::After(kTimeToEnd));
+    return begun;
+  }
+  // Of before: a cut that still waits is told again.
+  lanes_.clear_cut_wanted();
+  return turn;
+}
+
+Status PsClient::EndTurn(uint64_t turn, Deadline deadline) {
+  return AskFirst("end of sending", Op::kEndTurn, turn, deadline);
+}
+
+Result<uint64_t> PsClient::BeginCut(Deadline deadline) {
+  const uint64_t cut = ++num_cuts_;
+  const Status begun = AskFirst("begin to save", Op::kBeginCut, cut, deadline);
+  if (!begun.ok()) {
+    (void)EndCut(cut);
+    return begun;
+  }
+  return cut;
+}
+
+Status PsClient::EndCut(uint64_t cut) {
+  // Also after a deadline: others wait for it.
+  return AskFirst("end of saving", Op::kEndCut, cut,
+                  Deadline::After(kTimeToEnd));
+}
+
 Status PsClient::Save(const std::string& folder, const SaveOptions& options,
                       Deadline deadline) {
+  if (options.inside_of_cut) return SaveTables(folder, options, deadline);
+  ASSIGN_OR_RETURN(const uint64_t cut, BeginCut(deadline));
+  const Status saved = SaveTables(folder, options, deadline);
+  const Status ended = EndCut(cut);
+  return saved.ok() ? ended : saved;
+}
+
+Status PsClient::SaveTables(const std::string& folder,
+                            const SaveOptions& options, Deadline deadline) {
   const std::string body =
       cluster::MessageWriter()
           .Text(folder)
@@ -357,6 +415,13 @@ Status PsClient::Save(const std::string& folder, const SaveOptions& options,
 }
 
 Status PsClient::Load(const std::string& folder, Deadline deadline) {
+  ASSIGN_OR_RETURN(const uint64_t cut, BeginCut(deadline));
+  const Status loaded = LoadTables(folder, deadline);
+  const Status ended = EndCut(cut);
+  return loaded.ok() ? ended : loaded;
+}
+
+Status PsClient::LoadTables(const std::string& folder, Deadline deadline) {
   for (const TableInfo& table : tables()) {
     RequestHead head;
     head.op = Op::kLoad;

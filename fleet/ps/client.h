@@ -18,6 +18,7 @@
 #ifndef FLEET_PS_CLIENT_H_
 #define FLEET_PS_CLIENT_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -108,11 +109,11 @@ class PsClient final {
                    Deadline deadline, uint32_t end_steps = 0);
   Status Accumulate(TableId table, std::span<const Key> keys,
                     std::span<const float> gradients, Deadline deadline);
-  // The same for keys and rows that lie in several places, as the slots of one
   Status AccumulateShown(TableId table, std::span<const Key> keys,
                          std::span<const float> gradients,
                          std::span<const float> shows,
                          std::span<const float> clicks, Deadline deadline);
+  // The same for keys and rows that lie in several places, as the slots of one
   // look-up do: one request for all of them.
   Status PullParts(TableId table, std::span<const RowsOfKeys> parts,
                    const PullOptions& options, Deadline deadline);
@@ -178,16 +179,36 @@ class PsClient final {
                                              std::string_view bytes,
                                              Deadline deadline);
 
+  // Updates that belong together, as those of one step to several tables, are
+  // inside of a turn: a save has all of them or none. BeginTurn waits while
+  // there is a cut, and returns the turn, which EndTurn ends when all of its
+  // updates are acknowledged. Several turns of one worker must not overlap.
+  Result<uint64_t> BeginTurn(Deadline deadline);
+  Status EndTurn(uint64_t turn, Deadline deadline);
+  // Somebody waits for turns to end. Known from the replies of servers: ask it
+  // between calls.
+  bool cut_wanted() const { return lanes_.cut_wanted(); }
+
+  // From BeginCut to EndCut the tables stand still, but for updates outside of
+  // turns: what is saved and pulled meanwhile is one state of all of them.
+  // BeginCut waits until all turns have ended, of this worker too;
+  // DeadlineExceeded names workers whose have not.
+  Result<uint64_t> BeginCut(Deadline deadline);
+  Status EndCut(uint64_t cut);
+
   // Every server writes its part of every table; when all have, older saves of
-  // them are removed if `remove_older`. Folders are the servers'.
+  // them are removed if `remove_older`. Folders are the servers'. One cut, by
+  // itself or inside of the caller's.
   struct SaveOptions {
     uint64_t number = 0;
     table::SaveKind kind = table::SaveKind::kBase;
     bool text = false;
     bool remove_older = true;
+    bool inside_of_cut = false;
   };
   Status Save(const std::string& folder, const SaveOptions& options,
               Deadline deadline);
+  // A cut as well.
   Status Load(const std::string& folder, Deadline deadline);
   Result<uint64_t> Shrink(TableId table, uint32_t max_unseen_days,
                           Deadline deadline);
@@ -231,6 +252,11 @@ class PsClient final {
   Result<const TableInfo*> SparseInfo(const Servers& servers, TableId table,
                                       size_t num_keys, size_t num_values,
                                       const char* what) const;
+  Status UpdateShown(Op op, TableId table, std::span<const Key> keys,
+                     std::span<const float> gradients,
+                     std::span<const float> shows,
+                     std::span<const float> clicks, uint32_t end_steps,
+                     Deadline deadline);
   Status Update(Op op, const char* what, TableId table,
                 std::span<const ValuesOfKeys> parts,
                 std::span<const float> shows, std::span<const float> clicks,
@@ -240,6 +266,11 @@ class PsClient final {
                      Deadline deadline, uint32_t end_steps = 0,
                      uint32_t flags = 0);
   std::string TableName(TableId table) const;
+  // One of the requests about turns and cuts, to server 0.
+  Status AskFirst(const char* what, Op op, uint64_t number, Deadline deadline);
+  Status SaveTables(const std::string& folder, const SaveOptions& options,
+                    Deadline deadline);
+  Status LoadTables(const std::string& folder, Deadline deadline);
   uint64_t NextRound(const std::string& barrier);
   // The round failed: it is still open, and comes again.
   void RepeatRound(const std::string& barrier);
@@ -252,14 +283,11 @@ class PsClient final {
   Lanes lanes_;
 
   mutable base::Mutex mutex_;
-  Status UpdateShown(Op op, TableId table, std::span<const Key> keys,
-                     std::span<const float> gradients,
-                     std::span<const float> shows,
-                     std::span<const float> clicks, uint32_t end_steps,
-                     Deadline deadline);
   std::shared_ptr<const Servers> servers_ GUARDED_BY(mutex_);
   std::map<TableId, std::string> specs_ GUARDED_BY(mutex_);  // encoded
   std::map<std::string, uint64_t> rounds_ GUARDED_BY(mutex_);
+  std::atomic<uint64_t> num_turns_ = 0;
+  std::atomic<uint64_t> num_cuts_ = 0;
 };
 
 }  // namespace fleet::ps

@@ -28,7 +28,7 @@ Result<std::string> Ask(Channel& channel, const RequestHead& head,
   if (reply_head.code != 0) {
     return Status(static_cast<StatusCode>(reply_head.code), answer);
   }
-  if (reply_head.apart != 0) {
+  if ((reply_head.flags & kReplyApart) != 0) {
     answer.resize(reply_head.count);
     RETURN_IF_ERROR(
         channel.Recv(std::as_writable_bytes(std::span(answer)), deadline));

@@ -192,6 +192,8 @@ Status Lanes::TakeReply(Lane& lane, Call& call, uint32_t server,
     return DataLoss("the reply to request ", head.sequence, " instead of ",
                     sequence);
   }
+  if ((head.flags & kReplyCutWanted) != 0) cut_wanted_ = true;
+  const bool apart = (head.flags & kReplyApart) != 0;
   const std::span<const std::byte> inlined =
       std::span(lane.small).subspan(sizeof(head));
   if (head.code != 0) {
@@ -202,12 +204,11 @@ Status Lanes::TakeReply(Lane& lane, Call& call, uint32_t server,
     return OkStatus();
   }
   const std::span<std::byte> into = call.Into(server, request, head.count);
-  if (head.count != into.size() ||
-      (head.apart == 0 && head.count != inlined.size())) {
+  if (head.count != into.size() || (!apart && head.count != inlined.size())) {
     return DataLoss("an answer of ", head.count, " bytes instead of ",
                     into.size());
   }
-  if (head.apart != 0) {
+  if (apart) {
     RETURN_IF_ERROR(channel.Recv(into, deadline));
   } else if (!into.empty()) {
     std::memcpy(into.data(), inlined.data(), into.size());
@@ -247,6 +248,9 @@ Status Lanes::Recover(Lane& lane, const CallName& name, uint32_t server,
     if (options_.interrupt) RETURN_IF_ERROR(options_.interrupt());
     (void)never.SleepUntil(Earlier(patience, Deadline::After(kRetryInterval)));
   }
+  // A server that was started again knows of no turns: this worker's ends, and
+  // the next one is asked for.
+  cut_wanted_ = true;
   // From the first that was not answered on; the server knows which of them it
   // has done.
   connection.sent = connection.received;

@@ -10,6 +10,7 @@
 #ifndef FLEET_PS_LANES_H_
 #define FLEET_PS_LANES_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -144,6 +145,10 @@ class Lanes final {
   // carries nothing more.
   Status OpenLife(uint32_t server, Deadline deadline);
 
+  // A server said so since the flag was last cleared.
+  bool cut_wanted() const { return cut_wanted_; }
+  void clear_cut_wanted() { cut_wanted_ = false; }
+
   // Adds worker, call and server to a failure.
   Status Named(const Status& status, const CallName& name,
                uint32_t server) const;
@@ -175,6 +180,7 @@ class Lanes final {
   const LaneOptions options_;
   const uint64_t incarnation_;
   Welcome welcome_;
+  std::atomic<bool> cut_wanted_ = false;
 
   base::Mutex mutex_;
   std::vector<std::unique_ptr<Lane>> idle_ GUARDED_BY(mutex_);

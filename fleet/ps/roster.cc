@@ -9,7 +9,7 @@ namespace fleet::ps {
 Roster::Roster(const RosterOptions& options)
     : options_(options), workers_(static_cast<size_t>(options.num_workers)) {}
 
-Status Roster::Enter(int worker) {
+Status Roster::Enter(int worker, uint64_t incarnation) {
   base::MutexLock lock(mutex_);
   if (worker < 0 || worker >= options_.num_workers) {
     return InvalidArgument("worker ", worker, " of a job with ",
@@ -18,6 +18,7 @@ Status Roster::Enter(int worker) {
   Worker& it = workers_[static_cast<size_t>(worker)];
   it.seen = true;
   it.stopped = false;
+  it.incarnation = incarnation;
   ++it.num_connections;
   changed_.NotifyAll();
   return OkStatus();
@@ -69,11 +70,6 @@ std::string Roster::MissingLocked(const std::set<int>& here) const {
     if (LostLocked(worker)) missing += " (lost)";
   }
   return missing;
-}
-
-std::string Roster::Missing() const {
-  base::MutexLock lock(mutex_);
-  return MissingLocked({});
 }
 
 std::string Roster::NotSeen() const {
@@ -150,6 +146,106 @@ Status Roster::Barrier(const std::string& name, uint64_t its_round, int worker,
     changed_.WaitUntil(mutex_, Earlier(deadline, NextLossLocked()));
   }
   return it.outcome;
+}
+
+bool Roster::GoneLocked(const Who& who) const {
+  const Worker& worker = workers_[static_cast<size_t>(who.first)];
+  return worker.stopped || worker.incarnation != who.second ||
+         LostLocked(worker);
+}
+
+std::string Roster::OpenLocked(const std::map<Who, Numbers>& calls) const {
+  std::string names;
+  for (const auto& [who, numbers] : calls) {
+    if (!numbers.open() || GoneLocked(who)) continue;
+    names += base::Concat(names.empty() ? "" : ", ", "worker ", who.first);
+  }
+  return names;
+}
+
+Status Roster::BeginTurn(const Caller& caller, Deadline deadline) {
+  base::MutexLock lock(mutex_);
+  Numbers& mine = turns_[{caller.worker, caller.incarnation}];
+  Status outcome;
+  while (outcome.ok()) {
+    if (caller.number <= std::max(mine.begun, mine.ended)) break;
+    const std::string cutting = OpenLocked(cuts_);
+    if (cutting.empty() && num_cuts_wanted_ == 0) {
+      mine.begun = caller.number;
+      break;
+    }
+    if (!aborted_.ok()) {
+      outcome = aborted_;
+    } else if (deadline.expired()) {
+      outcome = DeadlineExceeded(
+          cutting.empty() ? "a save" : "the save of " + cutting,
+          " has not ended, and updates wait for it");
+    } else {
+      mine.waiting = caller.number;
+      changed_.WaitUntil(mutex_, Earlier(deadline, NextLossLocked()));
+    }
+  }
+  if (mine.waiting == caller.number) mine.waiting = 0;
+  return outcome;
+}
+
+void Roster::EndTurn(const Caller& caller) {
+  base::MutexLock lock(mutex_);
+  Numbers& mine = turns_[{caller.worker, caller.incarnation}];
+  mine.ended = std::max(mine.ended, caller.number);
+  if (num_cuts_wanted_ > 0) changed_.NotifyAll();
+}
+
+Status Roster::BeginCut(const Caller& caller, Deadline deadline) {
+  base::MutexLock lock(mutex_);
+  Numbers& mine = cuts_[{caller.worker, caller.incarnation}];
+  ++num_cuts_wanted_;
+  Status outcome;
+  while (outcome.ok()) {
+    if (caller.number <= mine.ended) {
+      outcome = FailedPrecondition("the save was given up");
+      break;
+    }
+    if (caller.number == mine.begun) break;  // asked again
+    const std::string cutting = OpenLocked(cuts_);
+    const std::string sending = OpenLocked(turns_);
+    if (cutting.empty() && sending.empty()) {
+      mine.begun = caller.number;
+      break;
+    }
+    if (!aborted_.ok()) {
+      outcome = aborted_;
+    } else if (deadline.expired()) {
+      outcome =
+          cutting.empty()
+              ? DeadlineExceeded(
+                    sending,
+                    " is in the middle of a step, of which some updates are on "
+                    "the servers and some are not: it has not ended the step")
+              : DeadlineExceeded("another save, of ", cutting,
+                                 ", has not ended");
+    } else {
+      changed_.WaitUntil(mutex_, Earlier(deadline, NextLossLocked()));
+    }
+  }
+  --num_cuts_wanted_;
+  if (!outcome.ok()) changed_.NotifyAll();
+  return outcome;
+}
+
+void Roster::EndCut(const Caller& caller) {
+  base::MutexLock lock(mutex_);
+  Numbers& mine = cuts_[{caller.worker, caller.incarnation}];
+  mine.ended = std::max(mine.ended, caller.number);
+  // A worker that saves again and again would keep the others waiting.
+  if (OpenLocked(cuts_).empty()) {
+    for (auto& [who, turn] : turns_) {
+      if (turn.waiting > turn.ended && !GoneLocked(who)) {
+        turn.begun = turn.waiting;
+      }
+    }
+  }
+  changed_.NotifyAll();
 }
 
 Status Roster::WaitUntilStopped(Deadline deadline) {

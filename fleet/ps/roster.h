@@ -2,6 +2,7 @@
 #ifndef FLEET_PS_ROSTER_H_
 #define FLEET_PS_ROSTER_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -35,8 +36,9 @@ class Roster final {
   explicit Roster(const RosterOptions& options);
 
   // A connection of a worker begins or ends. InvalidArgument for a worker that
-  // is none of the job's.
-  Status Enter(int worker);
+  // is none of the job's. Another `incarnation` is a worker that was started
+  // again: the turns and cuts of the one before are over.
+  Status Enter(int worker, uint64_t incarnation = 0);
   void Leave(int worker);
   // The worker is finished; its connections may end.
   void Stop(int worker);
@@ -53,6 +55,30 @@ class Roster final {
                  uint64_t incarnation, Deadline deadline,
                  const std::function<Status(int num_workers)>& complete);
 
+  // Turns and cuts, which keep a save of all tables and servers consistent. A
+  // worker has its turn while updates that belong together are on their way;
+  // several have theirs at a time. While there is a cut nobody has one, so that
+  // the tables stand still. A worker that is lost or has stopped has neither.
+  //
+  // Calls of one incarnation of a worker are numbered, from 1, so that one that
+  // comes again does no harm, and one that nobody waits for any more begins
+  // nothing: what has ended does not begin.
+  struct Caller {
+    int worker = 0;
+    uint64_t incarnation = 0;
+    uint64_t number = 0;
+  };
+  // Waits for the end of a cut, and for one that is wanted. DeadlineExceeded
+  // names whose it is. Who waits when a cut ends has its turn before the next.
+  Status BeginTurn(const Caller& caller, Deadline deadline);
+  void EndTurn(const Caller& caller);
+  // Waits until all turns have ended; new ones wait. DeadlineExceeded names
+  // those that have not.
+  Status BeginCut(const Caller& caller, Deadline deadline);
+  void EndCut(const Caller& caller);
+  // Whether a cut waits for turns to end.
+  bool cut_wanted() const { return num_cuts_wanted_ > 0; }
+
   // Ok when every worker has stopped. DeadlineExceeded names those that have
   // not; Unavailable those that were lost, or that all were where barriers go
   // on without them.
@@ -63,8 +89,6 @@ class Roster final {
   // Wakes all waiters with `why`.
   void Abort(const Status& why);
 
-  // "worker 2 (not seen yet)", "worker 3 (lost)"; empty when all have stopped.
-  std::string Missing() const;
   // "worker 2, worker 3": those of whom nothing was ever seen.
   std::string NotSeen() const;
 
@@ -74,7 +98,16 @@ class Roster final {
     bool seen = false;
     bool stopped = false;
     int num_connections = 0;
+    uint64_t incarnation = 0;
     TimePoint left{};  // when the last connection ended
+  };
+  // By worker and incarnation: which calls have begun and ended.
+  using Who = std::pair<int, uint64_t>;
+  struct Numbers {
+    uint64_t begun = 0;
+    uint64_t ended = 0;
+    uint64_t waiting = 0;  // a turn that waits for a cut to end; 0: none
+    bool open() const { return begun > ended; }
   };
   struct Round {
     uint64_t number = 0;
@@ -87,8 +120,14 @@ class Roster final {
 
   bool LostLocked(const Worker& worker) const REQUIRES(mutex_);
   bool NeededLocked(const Worker& worker) const REQUIRES(mutex_);
+  // "worker 2 (not seen yet)", "worker 3 (lost)".
   std::string MissingLocked(const std::set<int>& here) const REQUIRES(mutex_);
   bool AllHereLocked(const Round& round) const REQUIRES(mutex_);
+  // Whether it can end what it began.
+  bool GoneLocked(const Who& who) const REQUIRES(mutex_);
+  // Who has begun and not ended: "worker 1, worker 2".
+  std::string OpenLocked(const std::map<Who, Numbers>& calls) const
+      REQUIRES(mutex_);
   // When the next worker may turn from gone to lost.
   Deadline NextLossLocked() const REQUIRES(mutex_);
 
@@ -98,6 +137,9 @@ class Roster final {
   Status aborted_ GUARDED_BY(mutex_);
   std::vector<Worker> workers_ GUARDED_BY(mutex_);
   std::map<std::string, Round> rounds_ GUARDED_BY(mutex_);
+  std::map<Who, Numbers> turns_ GUARDED_BY(mutex_);
+  std::map<Who, Numbers> cuts_ GUARDED_BY(mutex_);  // one is open at most
+  std::atomic<int> num_cuts_wanted_ = 0;            // written under mutex_
 };
 
 }  // namespace fleet::ps

@@ -165,5 +165,118 @@ TEST(Roster, KnowsWhoIsNoneOfTheJobs) {
   EXPECT_THAT(roster.Enter(-1), HasCode(StatusCode::kInvalidArgument));
 }
 
+Roster::Caller CallOf(int worker, uint64_t number, uint64_t incarnation = 1) {
+  return {worker, incarnation, number};
+}
+
+TEST(RosterCut, WaitsUntilAllTurnsHaveEndedAndNewOnesWaitForIt) {
+  Roster roster({.num_workers = 3});
+  for (int i = 0; i < 3; ++i) ASSERT_OK(roster.Enter(i, 1));
+  ASSERT_OK(roster.BeginTurn(CallOf(0, 1), Soon()));
+  ASSERT_OK(roster.BeginTurn(CallOf(1, 1), Soon()));
+  EXPECT_FALSE(roster.cut_wanted());
+  std::atomic<bool> cut = false;
+  std::thread saver([&] {
+    EXPECT_OK(roster.BeginCut(CallOf(2, 1), Soon()));
+    cut = true;
+  });
+  const Deadline patience = Soon();
+  while (!roster.cut_wanted() && !patience.expired()) std::this_thread::yield();
+  // Those who have their turn end it; who asks for one waits.
+  EXPECT_THAT(roster.BeginTurn(CallOf(2, 1), Now()),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("save")));
+  roster.EndTurn(CallOf(0, 1));
+  EXPECT_FALSE(cut);
+  roster.EndTurn(CallOf(1, 1));
+  saver.join();
+  EXPECT_FALSE(roster.cut_wanted());
+  EXPECT_THAT(roster.BeginTurn(CallOf(0, 2), Now()),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("worker 2")));
+  roster.EndCut(CallOf(2, 1));
+  EXPECT_OK(roster.BeginTurn(CallOf(0, 3), Soon()));
+}
+
+TEST(RosterCut, NamesWhoIsInTheMiddleAndWhoseCutIsOpen) {
+  Roster roster({.num_workers = 3});
+  for (int i = 0; i < 3; ++i) ASSERT_OK(roster.Enter(i, 1));
+  ASSERT_OK(roster.BeginTurn(CallOf(1, 1), Soon()));
+  EXPECT_THAT(roster.BeginCut(CallOf(0, 1), Now()),
+              StatusIs(StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("worker 1"), Not(HasSubstr("worker 2")),
+                             HasSubstr("middle of a step"))));
+  // It was given up, and turns go on.
+  EXPECT_FALSE(roster.cut_wanted());
+  ASSERT_OK(roster.BeginTurn(CallOf(2, 1), Soon()));
+  roster.EndTurn(CallOf(1, 1));
+  roster.EndTurn(CallOf(2, 1));
+  ASSERT_OK(roster.BeginCut(CallOf(0, 2), Soon()));
+  EXPECT_THAT(
+      roster.BeginCut(CallOf(1, 1), Now()),
+      StatusIs(StatusCode::kDeadlineExceeded,
+               AllOf(HasSubstr("another save"), HasSubstr("worker 0"))));
+}
+
+TEST(RosterCut, ACallThatComesAgainDoesNoHarm) {
+  Roster roster({.num_workers = 2});
+  for (int i = 0; i < 2; ++i) ASSERT_OK(roster.Enter(i, 1));
+  ASSERT_OK(roster.BeginTurn(CallOf(0, 1), Soon()));
+  ASSERT_OK(roster.BeginTurn(CallOf(0, 1), Soon()));
+  roster.EndTurn(CallOf(0, 1));
+  roster.EndTurn(CallOf(0, 1));
+  // One that had waited behind a lost connection begins nothing.
+  ASSERT_OK(roster.BeginTurn(CallOf(0, 1), Soon()));
+  ASSERT_OK(roster.BeginCut(CallOf(1, 1), Soon()));
+  ASSERT_OK(roster.BeginCut(CallOf(1, 1), Soon()));
+  roster.EndCut(CallOf(1, 1));
+  EXPECT_THAT(roster.BeginCut(CallOf(1, 1), Soon()),
+              HasCode(StatusCode::kFailedPrecondition));
+  EXPECT_OK(roster.BeginTurn(CallOf(0, 2), Soon()));
+}
+
+TEST(RosterCut, WhoWaitsForACutHasItsTurnBeforeTheNext) {
+  Roster roster({.num_workers = 2});
+  for (int i = 0; i < 2; ++i) ASSERT_OK(roster.Enter(i, 1));
+  ASSERT_OK(roster.BeginCut(CallOf(1, 1), Soon()));
+  std::atomic<bool> asks = false;
+  std::thread sender([&] {
+    asks = true;
+    EXPECT_OK(roster.BeginTurn(CallOf(0, 1), Soon()));
+    roster.EndTurn(CallOf(0, 1));
+  });
+  while (!asks) std::this_thread::yield();
+  // However often it saves, the sender comes to its end.
+  for (uint64_t number = 2; number < 50; ++number) {
+    roster.EndCut(CallOf(1, number - 1));
+    ASSERT_OK(roster.BeginCut(CallOf(1, number), Soon()));
+  }
+  roster.EndCut(CallOf(1, 49));
+  sender.join();
+}
+
+TEST(RosterCut, DoesNotWaitForWorkersThatAreGone) {
+  Roster roster({.num_workers = 4, .grace = 20ms});
+  for (int i = 0; i < 4; ++i) ASSERT_OK(roster.Enter(i, 1));
+  for (int i = 0; i < 3; ++i) ASSERT_OK(roster.BeginTurn(CallOf(i, 1), Soon()));
+  roster.Stop(0);
+  roster.Leave(1);                // lost after the grace
+  ASSERT_OK(roster.Enter(2, 2));  // started again
+  ASSERT_OK(roster.BeginCut(CallOf(3, 1), Soon()));
+  roster.Leave(3);
+  // The turn of a new life, while the cut of a lost worker is open.
+  EXPECT_OK(roster.BeginTurn(CallOf(2, 1, 2), Soon()));
+}
+
+TEST(RosterCut, AnAbortWakesWhoWaits) {
+  Roster roster({.num_workers = 2});
+  for (int i = 0; i < 2; ++i) ASSERT_OK(roster.Enter(i, 1));
+  ASSERT_OK(roster.BeginTurn(CallOf(0, 1), Soon()));
+  std::thread saver([&] {
+    EXPECT_THAT(roster.BeginCut(CallOf(1, 1), Soon()),
+                StatusIs(StatusCode::kUnavailable, HasSubstr("the end")));
+  });
+  roster.Abort(Unavailable("the end"));
+  saver.join();
+}
+
 }  // namespace
 }  // namespace fleet::ps

@@ -354,10 +354,12 @@ Status PsServer::Reply(Session& session, uint64_t sequence,
   if (!outcome.ok())
     payload = payload.first(std::min(payload.size(), kMaxInline));
   head.count = payload.size();
-  head.apart = payload.size() > kMaxInline ? 1 : 0;
+  const bool apart = payload.size() > kMaxInline;
+  if (apart) head.flags |= kReplyApart;
+  if (roster_.cut_wanted()) head.flags |= kReplyCutWanted;
   const std::array<ConstBytes, 2> parts = {std::as_bytes(std::span(&head, 1)),
                                            payload};
-  if (head.apart == 0) {
+  if (!apart) {
     return session.channel->SendParts(parts, Deadline::Infinite());
   }
   RETURN_IF_ERROR(session.channel->Send(parts[0], Deadline::Infinite()));

@@ -126,8 +126,6 @@ class PsServer final {
   Status WaitUntilAlone(Deadline deadline) {
     return roster_.WaitUntilAlone(deadline);
   }
-  // Who has not stopped, and why.
-  std::string MissingWorkers() const { return roster_.Missing(); }
   // Who was never here. Empty when all were.
   std::string NotSeenWorkers() const { return roster_.NotSeen(); }
 
@@ -217,6 +215,7 @@ class PsServer final {
                                                       const Request& request);
   Status HandleBarrier(const Session& session, const Request& request,
                        const std::function<Status(int num_workers)>& complete);
+  Status HandleTurn(const Session& session, const RequestHead& head);
   Result<std::span<const std::byte>> HandleGather(Session& session,
                                                   const Request& request);
   Status FinishStep(int num_workers);

@@ -119,6 +119,12 @@ Result<std::span<const std::byte>> PsServer::Handle(Session& session,
       RETURN_IF_ERROR(Create(spec));
       return Nothing();
     }
+    case Op::kBeginTurn:
+    case Op::kEndTurn:
+    case Op::kBeginCut:
+    case Op::kEndCut:
+      RETURN_IF_ERROR(HandleTurn(session, head));
+      return Nothing();
     case Op::kBye:
       roster_.Stop(session.worker);
       return Nothing();
@@ -135,7 +141,7 @@ Status PsServer::HandleHello(Session& session, const Request& request) {
   const uint64_t incarnation = in.U64();
   RETURN_IF_ERROR(in.Finish());
   if (session.worker >= 0) return FailedPrecondition("a second hello");
-  RETURN_IF_ERROR(roster_.Enter(worker));
+  RETURN_IF_ERROR(roster_.Enter(worker, incarnation));
   session.worker = worker;
   session.incarnation = incarnation;
   {
@@ -374,6 +380,24 @@ Status PsServer::HandleBarrier(
       Deadline::After(std::chrono::milliseconds(head.timeout_ms));
   return roster_.Barrier(name, head.round, session.worker, session.incarnation,
                          deadline, complete);
+}
+
+Status PsServer::HandleTurn(const Session& session, const RequestHead& head) {
+  const Roster::Caller caller{session.worker, session.incarnation, head.round};
+  const Deadline deadline =
+      Deadline::After(std::chrono::milliseconds(head.timeout_ms));
+  switch (head.op) {
+    case Op::kBeginTurn:
+      return roster_.BeginTurn(caller, deadline);
+    case Op::kBeginCut:
+      return roster_.BeginCut(caller, deadline);
+    case Op::kEndTurn:
+      roster_.EndTurn(caller);
+      return OkStatus();
+    default:
+      roster_.EndCut(caller);
+      return OkStatus();
+  }
 }
 
 Result<std::span<const std::byte>> PsServer::HandleGather(

@@ -42,6 +42,11 @@ enum class Op : uint32_t {
   kBye = 16,
   kCreate = 17,
   kGather = 18,  // all workers: what each gives, to all
+  // At server 0, for saves that are one cut: see Roster.
+  kBeginTurn = 19,
+  kEndTurn = 20,
+  kBeginCut = 21,
+  kEndCut = 22,
 };
 
 // Keys or values follow in the same message.
@@ -50,7 +55,7 @@ struct RequestHead {
   TableId table{};
   uint64_t sequence = 0;  // of this worker on this lane, from 1
   uint64_t count = 0;     // keys, or sections of dense tables
-  uint64_t round = 0;     // of a barrier
+  uint64_t round = 0;     // of a barrier, a turn or a cut
   uint32_t flags = 0;
   uint32_t timeout_ms = 0;  // for calls in which the server waits
   uint32_t end_steps = 0;   // kPush: so many steps are over after it
@@ -85,11 +90,14 @@ inline constexpr uint32_t kLifeLane = ~uint32_t{0};
 
 struct ReplyHead {
   uint64_t sequence = 0;
-  uint32_t code = 0;   // of fleet::StatusCode; if not 0, a text follows
-  uint32_t apart = 0;  // 1: what follows is a message of its own
+  uint32_t code = 0;  // of fleet::StatusCode; if not 0, a text follows
+  uint32_t flags = 0;
   uint64_t count = 0;  // bytes that follow
 };
 static_assert(sizeof(ReplyHead) == 24);
+
+inline constexpr uint32_t kReplyApart = 1;      // in a message of its own
+inline constexpr uint32_t kReplyCutWanted = 2;  // turns should end
 
 // What is larger comes apart, so that it can be received where it belongs.
 inline constexpr size_t kMaxInline = 4096;

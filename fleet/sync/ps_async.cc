@@ -15,6 +15,14 @@ double SecondsSince(Deadline::TimePoint begin) {
       .count();
 }
 
+// A turn without anything to send ends after this, so that a save need not wait
+// for a worker that does something else. Longer than most steps: a worker that
+// trains keeps its turn.
+constexpr auto kTurnRest = std::chrono::milliseconds(50);
+
+// After a failure: for telling that the turn is over, which it may be anyway.
+constexpr auto kTimeToEnd = std::chrono::seconds(5);
+
 }  // namespace
 
 AsyncSync::AsyncSync(ps::PsClient& client, const SynchronizerOptions& options)
@@ -36,6 +44,8 @@ Status AsyncSync::Fetch(TableId table, std::span<const RowsOfIds> lookups,
   {
     base::MutexLock lock(mutex_);
     RETURN_IF_ERROR(failure_);
+    // One that never came to its end, by an error in the middle.
+    EndStepLocked();
   }
   ASSIGN_OR_RETURN(const ServedTable* const served, tables_.FindSparse(table));
   return PullRows(client_, *served, lookups, options, pool_, deadline());
@@ -44,7 +54,7 @@ Status AsyncSync::Fetch(TableId table, std::span<const RowsOfIds> lookups,
 template <typename Queue>
 bool AsyncSync::IsDueLocked(const Queue& queue) const {
   if (!queue.ready()) return false;
-  return num_flushes_ > 0 ||
+  return num_flushes_ > 0 || TurnIsWantedLocked() ||
          queue.num_waiting() >=
              std::min(options_.max_merge, options_.queue_size) ||
          std::chrono::steady_clock::now() >= queue.rests_until();
@@ -78,31 +88,80 @@ void AsyncSync::AddedLocked(const Queue& queue) {
   }
 }
 
+template <typename OnTimeOut>
+Status AsyncSync::WaitToBeSentLocked(Deadline until,
+                                     const OnTimeOut& on_time_out) {
+  RETURN_IF_ERROR(failure_);
+  if (options_.interrupt) RETURN_IF_ERROR(options_.interrupt());
+  if (until.expired()) return on_time_out();
+  sent_.WaitUntil(
+      mutex_, options_.interrupt
+                  ? Earlier(until, Deadline::After(base::kInterruptInterval))
+                  : until);
+  return OkStatus();
+}
+
+bool AsyncSync::InStepLocked() const {
+  if (num_threads_ <= 1) return !in_step_.empty();
+  return std::ranges::find(in_step_, std::this_thread::get_id()) !=
+         in_step_.end();
+}
+
+Status AsyncSync::BeginStepLocked() {
+  if (InStepLocked()) return OkStatus();
+  const Deadline until = deadline();
+  while (TurnIsWantedLocked()) {
+    work_.NotifyAll();
+    RETURN_IF_ERROR(WaitToBeSentLocked(until, [&] {
+      return DeadlineExceeded("worker ", options_.worker,
+                              ": a save waits until this worker's gradients "
+                              "are sent, and they are not: ",
+                              WhatWaitsLocked());
+    }));
+  }
+  in_step_.push_back(std::this_thread::get_id());
+  return OkStatus();
+}
+
+void AsyncSync::EndStepLocked() {
+  if (in_step_.empty()) return;
+  if (num_threads_ <= 1) {
+    in_step_.clear();
+  } else {
+    std::erase(in_step_, std::this_thread::get_id());
+  }
+  if (in_step_.empty() && TurnIsWantedLocked()) work_.NotifyOne();
+}
+
+void AsyncSync::BeginThreads(int count) {
+  base::MutexLock lock(mutex_);
+  num_threads_ = std::max(count, 1);
+}
+
+void AsyncSync::EndThread() {
+  base::MutexLock lock(mutex_);
+  EndStepLocked();
+  num_threads_ = std::max(num_threads_ - 1, 1);
+}
+
 template <typename Queue>
 Status AsyncSync::WaitForRoomLocked(const Queue& queue,
                                     const std::string& what) {
   RETURN_IF_ERROR(failure_);
   if (stopping_) return FailedPrecondition("a gradient after the end");
+  RETURN_IF_ERROR(BeginStepLocked());
   if (queue.num_waiting() < options_.queue_size) return OkStatus();
   ++stats_.waits;
   const auto begin = std::chrono::steady_clock::now();
   const Deadline until = deadline();
   Status outcome;
-  while (queue.num_waiting() >= options_.queue_size) {
-    outcome = failure_;
-    if (outcome.ok() && options_.interrupt) outcome = options_.interrupt();
-    if (outcome.ok() && until.expired()) {
-      outcome = DeadlineExceeded("worker ", options_.worker, ": ", what, ": ",
-                                 queue.num_waiting(),
-                                 " gradients wait, and the servers took none "
-                                 "in ",
-                                 SecondsSince(begin), " s");
-    }
-    if (!outcome.ok()) break;
-    sent_.WaitUntil(
-        mutex_, options_.interrupt
-                    ? Earlier(until, Deadline::After(base::kInterruptInterval))
-                    : until);
+  while (outcome.ok() && queue.num_waiting() >= options_.queue_size) {
+    outcome = WaitToBeSentLocked(until, [&] {
+      return DeadlineExceeded("worker ", options_.worker, ": ", what, ": ",
+                              queue.num_waiting(),
+                              " gradients wait, and the servers took none in ",
+                              SecondsSince(begin), " s");
+    });
   }
   stats_.waited_seconds += SecondsSince(begin);
   return outcome;
@@ -196,6 +255,7 @@ Status AsyncSync::EndStep(std::span<const DenseValues> values) {
   {
     base::MutexLock lock(mutex_);
     RETURN_IF_ERROR(failure_);
+    EndStepLocked();
     ++stats_.steps;
     DenseGroup* const group = known ? nullptr : FindGroupLocked(values);
     if (group != nullptr) {
@@ -264,6 +324,7 @@ bool AsyncSync::SendDenseLocked(DenseGroup& group) {
   auto taken = group.queue.Take();
   const std::shared_ptr<Snapshot> into = FreeSnapshotLocked(group);
   HandOverLocked();
+  ++num_sending_;
   mutex_.Unlock();
   const Status outcome = Exchange(group, taken->batch, taken->num_steps, *into);
   mutex_.Lock();
@@ -287,6 +348,7 @@ bool AsyncSync::SendRowsLocked(SparseQueue& rows) {
   const TableId table = rows.table->spec.id;
   const RowBatch& batch = taken->batch;
   HandOverLocked();
+  ++num_sending_;
   mutex_.Unlock();
   const Status outcome =
       batch.shows.empty()
@@ -303,6 +365,8 @@ bool AsyncSync::SendRowsLocked(SparseQueue& rows) {
 }
 
 void AsyncSync::SentLocked(const Status& outcome, uint32_t num_steps) {
+  --num_sending_;
+  last_send_ = std::chrono::steady_clock::now();
   ++stats_.pushes;
   stats_.pushed += num_steps;
   if (!outcome.ok() && failure_.ok()) {
@@ -336,13 +400,87 @@ bool AsyncSync::SendOneLocked() {
   return false;
 }
 
+bool AsyncSync::TurnIsWantedLocked() const {
+  return turn_ == Turn::kMine && client_.cut_wanted();
+}
+
+bool AsyncSync::HasDueLocked() const {
+  for (const DenseGroup& group : groups_) {
+    if (IsDueLocked(group.queue)) return true;
+  }
+  for (const auto& [id, rows] : rows_) {
+    if (IsDueLocked(rows.queue)) return true;
+  }
+  return false;
+}
+
+void AsyncSync::AskForTurnLocked() {
+  turn_ = Turn::kAsking;
+  mutex_.Unlock();
+  const Result<uint64_t> turn = client_.BeginTurn(deadline());
+  mutex_.Lock();
+  turn_ = turn.ok() ? Turn::kMine : Turn::kNone;
+  if (turn.ok()) {
+    turn_number_ = *turn;
+  } else if (failure_.ok()) {
+    failure_ = turn.status().WithContext("in the background");
+    sent_.NotifyAll();
+  }
+  last_send_ = std::chrono::steady_clock::now();
+  work_.NotifyAll();
+}
+
+bool AsyncSync::MayEndTurnLocked() const {
+  if (turn_ != Turn::kMine || num_sending_ > 0) return false;
+  if (stopping_ || !failure_.ok()) return true;
+  if (!IdleLocked() || !in_step_.empty()) return false;
+  return num_flushes_ > 0 || TurnIsWantedLocked() ||
+         std::chrono::steady_clock::now() >= last_send_ + kTurnRest;
+}
+
+void AsyncSync::EndTurnLocked() {
+  turn_ = Turn::kEnding;
+  const bool in_order = failure_.ok();
+  const uint64_t number = turn_number_;
+  mutex_.Unlock();
+  const Status ended = client_.EndTurn(
+      number, in_order ? deadline() : Deadline::After(kTimeToEnd));
+  mutex_.Lock();
+  turn_ = Turn::kNone;
+  if (!ended.ok() && failure_.ok()) {
+    failure_ = ended.WithContext("in the background");
+  }
+  work_.NotifyAll();
+  sent_.NotifyAll();
+}
+
+Deadline AsyncSync::NextLookLocked() {
+  // Who asks for a turn or ends one wakes the others; after a failure nothing
+  // is sent.
+  if (turn_ == Turn::kAsking || turn_ == Turn::kEnding || !failure_.ok()) {
+    return Deadline::Infinite();
+  }
+  const Deadline due = NextDueLocked();
+  if (turn_ == Turn::kNone || num_sending_ > 0) return due;
+  if (!in_step_.empty()) last_send_ = std::chrono::steady_clock::now();
+  return Earlier(due, Deadline::At(last_send_ + kTurnRest));
+}
+
 void AsyncSync::SendLoop() {
   base::MutexLock lock(mutex_);
   while (true) {
-    if (SendOneLocked()) continue;
+    if (turn_ == Turn::kNone && failure_.ok() && HasDueLocked()) {
+      AskForTurnLocked();
+      continue;
+    }
+    if (turn_ == Turn::kMine && SendOneLocked()) continue;
+    if (MayEndTurnLocked()) {
+      EndTurnLocked();
+      continue;
+    }
     if (stopping_) return;
     ++num_idle_;
-    work_.WaitUntil(mutex_, NextDueLocked());
+    work_.WaitUntil(mutex_, NextLookLocked());
     --num_idle_;
   }
 }
@@ -379,21 +517,17 @@ std::string AsyncSync::WhatWaitsLocked() const {
 Status AsyncSync::Flush(std::span<const DenseValues>) {
   const Deadline until = deadline();
   base::MutexLock lock(mutex_);
+  EndStepLocked();
   ++num_flushes_;
   work_.NotifyAll();
   Status outcome = failure_;
   while (outcome.ok() && !IdleLocked()) {
-    sent_.WaitUntil(
-        mutex_, options_.interrupt
-                    ? Earlier(until, Deadline::After(base::kInterruptInterval))
-                    : until);
-    outcome = failure_;
-    if (outcome.ok() && options_.interrupt) outcome = options_.interrupt();
-    if (outcome.ok() && until.expired() && !IdleLocked()) {
-      outcome = DeadlineExceeded(
+    outcome = WaitToBeSentLocked(until, [&] {
+      return DeadlineExceeded(
           "worker ", options_.worker,
           ": gradients still wait for the servers: ", WhatWaitsLocked());
-    }
+    });
+    if (outcome.ok()) outcome = failure_;
   }
   --num_flushes_;
   return outcome;

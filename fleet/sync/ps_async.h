@@ -19,6 +19,10 @@ namespace fleet::sync {
 // Gradients wait in queues, and threads of its own bring them to the servers,
 // who apply them on arrival; with every push of dense gradients the newest
 // values come back, and the next EndStep takes them.
+//
+// What is sent is inside of a turn (ps::PsClient::BeginTurn). It is kept as
+// long as there is something to send, and ends when nothing waits, no step is
+// in the middle, and a save wants it or nothing came for a while.
 class AsyncSync final : public Synchronizer {
  public:
   AsyncSync(ps::PsClient& client, const SynchronizerOptions& options);
@@ -36,8 +40,8 @@ class AsyncSync final : public Synchronizer {
   Status PullDense(std::span<const DenseValues> values) override;
   Status Flush(std::span<const DenseValues> values) override;
   Status Stop(std::span<const DenseValues> values) override;
-  void BeginThreads(int) override {}
-  void EndThread() override {}
+  void BeginThreads(int count) override;
+  void EndThread() override;
   SynchronizerStats stats() const override;
   const SynchronizerOptions& options() const override { return options_; }
   const ServedTable* table(TableId id) const override {
@@ -72,7 +76,27 @@ class AsyncSync final : public Synchronizer {
     const ServedTable* table = nullptr;
     SendQueue<RowBatch> queue;
   };
+  enum class Turn { kNone, kAsking, kMine, kEnding };
+
   Deadline deadline() const { return Deadline::After(options_.timeout); }
+  // Waits for a change, while there is neither failure, end nor ^C.
+  // `on_time_out` says what to return when `until` has passed.
+  template <typename OnTimeOut>
+  Status WaitToBeSentLocked(Deadline until, const OnTimeOut& on_time_out)
+      REQUIRES(mutex_);
+  // This thread offers something: the first of a step waits while a save wants
+  // the turn.
+  Status BeginStepLocked() REQUIRES(mutex_);
+  void EndStepLocked() REQUIRES(mutex_);
+  bool InStepLocked() const REQUIRES(mutex_);
+  bool TurnIsWantedLocked() const REQUIRES(mutex_);
+  bool HasDueLocked() const REQUIRES(mutex_);
+  // Each without the lock meanwhile.
+  void AskForTurnLocked() REQUIRES(mutex_);
+  void EndTurnLocked() REQUIRES(mutex_);
+  bool MayEndTurnLocked() const REQUIRES(mutex_);
+  // Until when a thread that has nothing to do may sleep.
+  Deadline NextLookLocked() REQUIRES(mutex_);
   // Waits while `num_waiting` is at the limit.
   template <typename Queue>
   Status WaitForRoomLocked(const Queue& queue, const std::string& what)
@@ -116,6 +140,14 @@ class AsyncSync final : public Synchronizer {
   bool stopping_ GUARDED_BY(mutex_) = false;
   int num_idle_ GUARDED_BY(mutex_) = 0;     // threads that wait for work
   int num_flushes_ GUARDED_BY(mutex_) = 0;  // calls that wait for all
+  Turn turn_ GUARDED_BY(mutex_) = Turn::kNone;
+  uint64_t turn_number_ GUARDED_BY(mutex_) = 0;
+  Deadline::TimePoint last_send_ GUARDED_BY(mutex_){};
+  int num_sending_ GUARDED_BY(mutex_) = 0;
+  // Threads in the middle of a step. Without BeginThreads there is one at most,
+  // whatever threads offer its gradients.
+  int num_threads_ GUARDED_BY(mutex_) = 1;
+  std::vector<std::thread::id> in_step_ GUARDED_BY(mutex_);
   Status failure_ GUARDED_BY(mutex_);
   // Addresses stay.
   std::list<DenseGroup> groups_ GUARDED_BY(mutex_);

@@ -262,6 +262,13 @@ Status GeoSync::ExchangeDenseLocked(std::span<const DenseValues> values) {
 
 Status GeoSync::ExchangeLocked(std::span<const DenseValues> values) {
   steps_since_ = 0;
+  ASSIGN_OR_RETURN(const uint64_t turn, client_.BeginTurn(deadline()));
+  const Status exchanged = ExchangeAllLocked(values);
+  const Status ended = client_.EndTurn(turn, deadline());
+  return exchanged.ok() ? ended : exchanged;
+}
+
+Status GeoSync::ExchangeAllLocked(std::span<const DenseValues> values) {
   RETURN_IF_ERROR(ExchangeDenseLocked(values));
   for (auto& [id, rows] : rows_) {
     RETURN_IF_ERROR(rows->Exchange(client_, deadline()));

@@ -92,7 +92,10 @@ class GeoSync final : public Synchronizer {
  private:
   Deadline deadline() const { return Deadline::After(options_.timeout); }
   Result<GeoRows*> RowsLocked(const ServedTable& table) REQUIRES(mutex_);
+  // In a turn, so that a save has all of an exchange or nothing.
   Status ExchangeLocked(std::span<const DenseValues> values) REQUIRES(mutex_);
+  Status ExchangeAllLocked(std::span<const DenseValues> values)
+      REQUIRES(mutex_);
   Status ExchangeDenseLocked(std::span<const DenseValues> values)
       REQUIRES(mutex_);
 

@@ -20,6 +20,25 @@ Status StepwiseSync::Fetch(TableId table, std::span<const RowsOfIds> lookups,
   return PullRows(client_, *served, lookups, options, pool_, deadline());
 }
 
+Status StepwiseSync::BeginTurn() {
+  if (waits_for_all()) return OkStatus();
+  base::MutexLock lock(turn_mutex_);
+  if (turn_ != 0) return OkStatus();
+  ASSIGN_OR_RETURN(turn_, client_.BeginTurn(deadline()));
+  return OkStatus();
+}
+
+Status StepwiseSync::EndTurn() {
+  base::MutexLock lock(turn_mutex_);
+  if (turn_ == 0) return OkStatus();
+  return client_.EndTurn(std::exchange(turn_, 0), deadline());
+}
+
+Status StepwiseSync::Stop(std::span<const DenseValues> values) {
+  RETURN_IF_ERROR(EndTurn());
+  return PullDense(values);
+}
+
 Status StepwiseSync::Send(TableId table, const RowView& rows) {
   ++pushes_;
   if (waits_for_all()) {
@@ -43,6 +62,7 @@ Status StepwiseSync::Offer(TableId table,
   RETURN_IF_ERROR(CheckLists(*served, gradients, options));
   const size_t dim = DimOf(*served);
   if (merge_.Add(table, dim, gradients, options)) return OkStatus();
+  RETURN_IF_ERROR(BeginTurn());
   const std::vector<ps::ValuesOfKeys> parts = PartsOf(gradients, options);
   if (!parts.empty()) {
     ++pushes_;
@@ -63,11 +83,13 @@ Status StepwiseSync::SendDense(std::span<const DenseGradient> gradients) {
 
 Status StepwiseSync::OfferDense(std::span<const DenseGradient> gradients) {
   if (merge_.AddDense(gradients)) return OkStatus();
+  RETURN_IF_ERROR(BeginTurn());
   return SendDense(gradients);
 }
 
 Status StepwiseSync::SendStep(const LocalMerge::Step& step,
                               std::span<const DenseValues> values) {
+  if (!step.rows.empty() || !step.dense.empty()) RETURN_IF_ERROR(BeginTurn());
   for (const auto& [table, batch] : step.rows) {
     if (!batch.keys.empty()) RETURN_IF_ERROR(Send(table, ViewOf(batch)));
   }
@@ -78,6 +100,7 @@ Status StepwiseSync::SendStep(const LocalMerge::Step& step,
   ++pulls_;
   if (waits_for_all()) return client_.FinishStep(dense, values, deadline());
   RETURN_IF_ERROR(SendDense(dense));
+  RETURN_IF_ERROR(EndTurn());
   return PullDense(values);
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <vector>
 
+#include "fleet/base/mutex.h"
 #include "fleet/sync/ps_local_merge.h"
 #include "fleet/sync/ps_rows.h"
 #include "fleet/sync/synchronizer.h"
@@ -27,10 +28,8 @@ class StepwiseSync final : public Synchronizer {
   Status OfferDense(std::span<const DenseGradient> gradients) override;
   Status EndStep(std::span<const DenseValues> values) override;
   Status PullDense(std::span<const DenseValues> values) override;
-  Status Flush(std::span<const DenseValues>) override { return OkStatus(); }
-  Status Stop(std::span<const DenseValues> values) override {
-    return PullDense(values);
-  }
+  Status Flush(std::span<const DenseValues>) override { return EndTurn(); }
+  Status Stop(std::span<const DenseValues> values) override;
   void BeginThreads(int count) override { merge_.BeginThreads(count); }
   void EndThread() override { merge_.EndThread(); }
   Status EndPass() override;
@@ -43,6 +42,11 @@ class StepwiseSync final : public Synchronizer {
  private:
   Deadline deadline() const { return Deadline::After(options_.timeout); }
   bool waits_for_all() const { return options_.mode == PsMode::kSync; }
+  // A half-async step is sent inside of a turn, from its first gradient to its
+  // end. In sync mode a save is between two steps anyway: the next one is not
+  // applied before the worker that saves has ended its own.
+  Status BeginTurn();
+  Status EndTurn();
   Status Send(TableId table, const RowView& rows);
   Status SendDense(std::span<const DenseGradient> gradients);
   Status SendStep(const LocalMerge::Step& step,
@@ -53,6 +57,8 @@ class StepwiseSync final : public Synchronizer {
   ServedTables tables_;
   BatchPool pool_;
   LocalMerge merge_;
+  base::Mutex turn_mutex_;
+  uint64_t turn_ GUARDED_BY(turn_mutex_) = 0;  // 0: none
   std::atomic<uint64_t> steps_ = 0;
   std::atomic<uint64_t> pushes_ = 0;
   std::atomic<uint64_t> pulls_ = 0;

@@ -345,6 +345,16 @@ void BindWorker(nb::module_& m) {
             }));
           },
           nb::arg("folder"), nb::arg("delta"), nb::arg("text"))
+      .def("begin_cut",
+           [](ServedWorker& self) {
+             ThrowIfError(WithWorker(
+                 self, [](ParameterWorker& w) { return w.BeginCut(); }));
+           })
+      .def("end_cut",
+           [](ServedWorker& self) {
+             ThrowIfError(WithWorker(
+                 self, [](ParameterWorker& w) { return w.EndCut(); }));
+           })
       .def(
           "load",
           [](ServedWorker& self, const std::string& folder) {

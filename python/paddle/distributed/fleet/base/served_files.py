@@ -70,8 +70,9 @@ def save_persistables(training, executor, dirname, program, mode=0, text=False):
     _check_mode(function, mode)
     program = program or default_main_program()
     folder = _folder(function, dirname)
-    training.worker.save(folder, mode == _DELTA, bool(text))
-    save_dense(training, folder, global_scope(), program)
+    with training.cut():
+        training.worker.save(folder, mode == _DELTA, bool(text))
+        save_dense(training, folder, global_scope(), program)
 
 
 def save_dense(training, folder, scope, program, names=None):
@@ -123,26 +124,27 @@ def save_inference_model(
     folder = _folder(function, dirname)
     scope, tables = Scope(), {table.parameter: table for table in training.tables}
     remote, training_scope = [], global_scope()
-    training.worker.flush()
-    for name in _core.saved_variables(pruned):
-        table = tables.get(name)
-        if table is None:
-            value = training_scope._get(name)
-        elif not table.sparse:
-            value = training.worker.pull_dense(name)
-        elif table.bounded:
-            with eager_guard():
-                value = _rows(training, table)
-        else:
-            remote.append(name)
-            continue
-        if value is not None:
-            scope._set(name, value)
     model = os.fsencode(os.path.join(folder, "__model__"))
+    with training.cut():
+        for name in _core.saved_variables(pruned):
+            table = tables.get(name)
+            if table is None:
+                value = training_scope._get(name)
+            elif not table.sparse:
+                value = training.worker.pull_dense(name)
+            elif table.bounded:
+                with eager_guard():
+                    value = _rows(training, table)
+            else:
+                remote.append(name)
+                continue
+            if value is not None:
+                scope._set(name, value)
+        if remote:
+            training.worker.save(folder, mode == _DELTA, False)
     if not remote:
         _core.save_model(pruned, scope, model, os.fsencode(folder), False)
         return fetches
-    training.worker.save(folder, mode == _DELTA, False)
     for name in scope._names():
         _save_tensor(folder, name, scope._get(name))
     _core.save_program(pruned, model)

@@ -6,6 +6,7 @@ flushes and says good-bye (python/src/served_worker.h). So init_worker and stop_
 are for scripts that want to say when.
 """
 
+import contextlib
 import weakref
 
 from .... import _core
@@ -135,6 +136,19 @@ class ServedTraining:
         """Everything that this worker computed is on the servers; it is done."""
         self.worker.stop()
         self._stopped = True
+
+    @contextlib.contextmanager
+    def cut(self):
+        """What is saved and pulled inside is one state of all tables on all servers;
+        the updates of other workers wait meanwhile."""
+        self.worker.begin_cut()
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(Exception):  # what went wrong first says more
+                self.worker.end_cut()
+            raise
+        self.worker.end_cut()
 
     def forget(self):
         """Executors no longer ask this object what to run."""
