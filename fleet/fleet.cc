@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "fleet/base/heap.h"
 #include "fleet/channel/meet.h"
 #include "fleet/cluster/environment.h"
 #include "fleet/cluster/join_settings.h"
@@ -33,6 +34,7 @@ int DeviceOf(const cluster::Role& role, const Environment& env) {
 }  // namespace
 
 Result<std::unique_ptr<Fleet>> Fleet::Init(InitOptions options) {
+  base::KeepFreedMemory();
   const Environment env = cluster::ReadEnvironment();
   std::unique_ptr<Fleet> fleet(new Fleet());
   if (options.role.has_value()) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nanobind/nanobind.h>
 
+#include "fleet/base/heap.h"
+
 namespace fleet::python {
 void BindStatus(nanobind::module_& m);
 void BindFile(nanobind::module_& m);
@@ -25,6 +27,7 @@ void BindParameterServer(nanobind::module_& m);
 
 NB_MODULE(_core, m) {
   nanobind::set_leak_warnings(false);
+  fleet::base::KeepFreedMemory();
   fleet::python::BindStatus(m);
   fleet::python::BindFile(m);
   fleet::python::BindTensor(m);
