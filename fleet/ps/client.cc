@@ -13,8 +13,12 @@ namespace {
 using channel::Channel;
 using channel::ConstBytes;
 
-// For telling that a turn or a cut is over, whatever happened in it.
-constexpr auto kTimeToEnd = std::chrono::seconds(5);
+// For telling that a cut is over, whatever happened in it: as long as a server
+// on a busy host may take.
+constexpr auto kTimeToEnd = std::chrono::seconds(30);
+
+// For telling that a turn or a cut is given up, which may never have begun.
+constexpr auto kTimeToGiveUp = std::chrono::seconds(5);
 
 using TakeAnswer =
     std::function<Status(uint32_t server, std::span<const std::byte>)>;
@@ -348,7 +352,7 @@ Result<uint64_t> PsClient::BeginTurn(Deadline deadline) {
       AskFirst("begin to send", Op::kBeginTurn, turn, deadline);
   if (!begun.ok()) {
     // The request may still wait there.
-    (void)EndTurn(turn, Deadline::After(kTimeToEnd));
+    (void)EndTurn(turn, Deadline::After(kTimeToGiveUp));
     return begun;
   }
   // Of before: a cut that still waits is told again.
@@ -364,7 +368,8 @@ Result<uint64_t> PsClient::BeginCut(Deadline deadline) {
   const uint64_t cut = ++num_cuts_;
   const Status begun = AskFirst("begin to save", Op::kBeginCut, cut, deadline);
   if (!begun.ok()) {
-    (void)EndCut(cut);
+    (void)AskFirst("end of saving", Op::kEndCut, cut,
+                   Deadline::After(kTimeToGiveUp));
     return begun;
   }
   return cut;

@@ -137,6 +137,8 @@ auto Lanes::InSlices(uint32_t server, Deadline deadline, const Wait& wait)
     } else {
       code = outcome.status().code();
     }
+    // Of two lost connections that which carries nothing knows why.
+    if (code == StatusCode::kUnavailable) RETURN_IF_ERROR(CheckLife(server));
     if (code != StatusCode::kDeadlineExceeded || deadline.expired()) {
       return outcome;
     }

@@ -295,6 +295,27 @@ TEST_F(ServingTest, IsGivenUpWhenTheSignOfItsLifeIsLost) {
                AllOf(HasSubstr("server 0"), HasSubstr("its host is gone"))));
 }
 
+TEST_F(ServingTest, AWorkerWithoutASignOfLifeIsLostThoughItsCallsAreOpen) {
+  auto serving = Serving::Start(Options(1));
+  ASSERT_OK(serving);
+  std::vector<channel::Channel*> made;
+  auto client = PsClient::Connect(
+      1,
+      [&](uint32_t, Deadline) -> Result<std::unique_ptr<channel::Channel>> {
+        auto channel = (*serving)->server().ConnectInProcess("worker 0");
+        made.push_back(channel.get());
+        return channel;
+      },
+      {}, Soon());
+  ASSERT_OK(client);
+  ASSERT_EQ(made.size(), 2u);
+  made[1]->Abort(Unavailable("its host is gone"));
+  // The connection for calls is as it was, and nothing comes over it.
+  EXPECT_THAT(
+      (*serving)->server().WaitUntilStopped(Soon()),
+      StatusIs(StatusCode::kUnavailable, HasSubstr("worker 0 is lost")));
+}
+
 TEST_F(ServingTest, SaysWhichFolderIsNotThere) {
   ServeOptions options = Options(1);
   options.server.load_folder = folder_ + "/absent";

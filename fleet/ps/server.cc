@@ -292,14 +292,31 @@ table::DenseTable* PsServer::dense(TableId id) {
 
 void PsServer::Serve(Connection& connection) {
   Session session;
+  session.connection = &connection;
   session.channel = connection.channel.get();
-  session.way = connection.way;
   Status outcome;
   while (outcome.ok()) outcome = ServeOne(session);
+  EndConnectionsOf(connection);
   if (session.worker >= 0) roster_.Leave(session.worker);
   if (outcome.code() == StatusCode::kInvalidArgument ||
       outcome.code() == StatusCode::kDataLoss) {
     FLEET_LOG(WARNING) << "server " << options_.rank << ": " << outcome;
+  }
+}
+
+void PsServer::EndConnectionsOf(const Connection& life) {
+  base::MutexLock lock(mutex_);
+  if (!life.carries_nothing) return;
+  const auto is_same = [&](const Connection& other) {
+    return &other != &life && !other.ended && other.worker == life.worker &&
+           other.incarnation == life.incarnation;
+  };
+  for (const Connection& other : connections_) {
+    if (is_same(other) && other.carries_nothing) return;
+  }
+  for (Connection& other : connections_) {
+    if (!is_same(other)) continue;
+    other.channel->Abort(Unavailable("worker ", life.worker, " is gone"));
   }
 }
 

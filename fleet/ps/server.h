@@ -156,10 +156,12 @@ class PsServer final {
     std::vector<float> gathered GUARDED_BY(mutex);
   };
 
+  struct Connection;
+
   // One connection, as its thread sees it.
   struct Session {
+    Connection* connection = nullptr;
     channel::Channel* channel = nullptr;
-    const char* way = "";
     int worker = -1;  // -1 before kHello
     uint64_t incarnation = 0;
     std::shared_ptr<Lane> lane;
@@ -178,6 +180,10 @@ class PsServer final {
     const char* way = "";  // see PsServerOptions::on_arrival
     std::thread thread;
     std::atomic<bool> ended = false;
+    // As kHello said it; written under mutex_.
+    int worker = -1;
+    uint64_t incarnation = 0;
+    bool carries_nothing = false;  // see kLifeLane
   };
 
   Status ListenLocally(const channel::MeetOptions& options);
@@ -186,6 +192,11 @@ class PsServer final {
   void AcceptLoop(channel::Listener& listener);
   void Adopt(std::unique_ptr<channel::Channel> channel, const char* way);
   void Serve(Connection& connection);
+  // The connection that carries nothing has ended, which is how a worker whose
+  // host vanished is known: the kernel goes on for a quarter of an hour with
+  // those on which something is under way. They end here, unless the worker has
+  // another one that carries nothing.
+  void EndConnectionsOf(const Connection& life);
   // Waits until no request is being worked on.
   void WaitUntilIdle(Deadline deadline);
   Status ServeOne(Session& session);

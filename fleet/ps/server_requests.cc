@@ -149,6 +149,10 @@ Status PsServer::HandleHello(Session& session, const Request& request) {
     std::shared_ptr<Lane>& lane = lanes_[{worker, lane_number}];
     if (lane == nullptr) lane = std::make_shared<Lane>();
     session.lane = lane;
+    Connection& connection = *session.connection;
+    connection.worker = worker;
+    connection.incarnation = incarnation;
+    connection.carries_nothing = lane_number == kLifeLane;
   }
   // Waits for a push of the connection before, if one is still at work.
   base::MutexLock lock(session.lane->mutex);
@@ -159,7 +163,7 @@ Status PsServer::HandleHello(Session& session, const Request& request) {
     session.lane->gathered = {};
   }
   if (lane_number == kLifeLane && options_.on_arrival) {
-    options_.on_arrival(worker, session.way);
+    options_.on_arrival(worker, session.connection->way);
   }
   return OkStatus();
 }

@@ -3,7 +3,9 @@
 
 import os
 import pathlib
+import re
 import signal
+import time
 
 import pytest
 import reference
@@ -117,6 +119,39 @@ def test_a_server_comes_back_for_workers_of_another_host(hosts):
     outputs = finish(started)
     assert "starting server 0 again from its last save" in outputs[0]
     assert_same(result(made, 1), reference.train(10, workers=1))
+
+
+def test_a_server_whose_network_is_gone_ends(hosts):
+    """Also where it was in the middle of answers, which the kernel would repeat for a
+    quarter of an hour."""
+    made = hosts(2)
+    a, b = made.address(0), made.address(1)
+    job = {
+        **SECRET,
+        "PADDLE_PSERVERS_IP_PORT_LIST": f"{a}:6170",
+        "PADDLE_TRAINERS_NUM": "2",
+        "PADDLE_TRAINER_ENDPOINTS": f"{b}:6171,{b}:6172",
+    }
+    env = {**job, "TRAINING_ROLE": "PSERVER", "POD_IP": a, "PADDLE_PORT": "6170"}
+    server = made.start(0, "sh", "-c", f"exec {SERVER} > said 2>&1", **env)
+    train = flags_of({"steps": 10**9, "mode": "async", "keys": 100_000, "batch": 5000})
+    workers = [
+        made.start(
+            1, TRAINER, *train, TRAINING_ROLE="TRAINER", PADDLE_TRAINER_ID=i, **job
+        )
+        for i in ("0", "1")
+    ]
+    said = made.folder / made.names[0] / "said"
+    for i in (0, 1):
+        here = f"worker {i} is here, by tcp"
+        wait_until(lambda here=here: here in said.read_text(), here)
+    time.sleep(1)  # they are at work
+    made.cut(0)
+    for worker in workers:
+        output = worker.communicate(timeout=120)[0]
+        assert worker.returncode == 7 and "server 0" in output
+    assert server.wait(timeout=120) == 1
+    assert re.search(r"worker [01].* is lost", said.read_text())
 
 
 def test_a_job_without_servers_is_refused(hosts):
