@@ -86,6 +86,12 @@ def test_a_save_goes_on_with_another_number_of_servers(
     assert_close(np.load(again), np.load(together), 1e-6)
 
 
+def test_a_save_has_whole_steps_of_workers_that_train_on(tmp_path):
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    Job(tmp_path, workers=3).run("saves_meanwhile", "async", saved)
+
+
 def test_a_save_of_what_changed_belongs_to_the_one_before(tmp_path):
     saved, out, again = (tmp_path / name for name in ("saved", "a.npz", "b.npz"))
     Job(tmp_path).run("delta", saved, out)
