@@ -34,7 +34,7 @@ MODELS = {
         job={"two workers": ["--nproc_per_node", "2"]},
         quality="accuracy",
         examples="pictures",
-        small=["--pictures", "2400"],
+        small=["--pictures", "2400", "--epochs", "8"],
     ),
     "clicks": dict(
         script="train_ctr.py",

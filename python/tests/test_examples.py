@@ -17,7 +17,7 @@ def test_the_shapes_are_learned(tmp_path):
         [
             sys.executable,
             EXAMPLES / "train_shapes.py",
-            *("--pictures", "2400", "--epochs", "4", "--report", report),
+            *("--pictures", "2400", "--epochs", "8", "--report", report),
         ],
         capture_output=True,
         text=True,
@@ -29,7 +29,7 @@ def test_the_shapes_are_learned(tmp_path):
     assert re.search(r"loss \d.*accuracy \d.*steps/s.*left", run.stdout)
     figures = json.loads(report.read_text())
     assert figures["speed"] > 0
-    assert len(figures["losses"]) == 4 * (2400 // 64)
+    assert len(figures["losses"]) == 8 * (2400 // 64)
     assert figures["losses"][-1] < figures["losses"][0] / 2
 
 
