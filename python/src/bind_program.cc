@@ -19,6 +19,7 @@
 #include "fleet/program/dtype.h"
 #include "fleet/program/lod.h"
 #include "fleet/program/prune.h"
+#include "fleet/program/recompute.h"
 #include "fleet/program/text.h"
 #include "fleet/program/wire.h"
 
@@ -668,6 +669,15 @@ void BindProgram(nb::module_& m) {
     return block;
   });
   m.def("append_backward", Backward);
+  m.def(
+      "recompute",
+      [](StaticProgram& p, const std::vector<std::string>& checkpoints) {
+        return ValueOrThrow(
+            program::Recompute(Library().definitions(), *p.graph, checkpoints));
+      },
+      nb::arg("program"), nb::arg("checkpoints"),
+      "Backward computes what lies between checkpoints again; returns how many "
+      "operations are repeated.");
 }
 
 }  // namespace fleet::python

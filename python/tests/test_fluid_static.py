@@ -532,20 +532,65 @@ def test_gradients_are_merged_over_runs():
         fluid.optimizer.GradientMergeOptimizer(inner, k_steps=0)
 
 
+def deep_model():
+    """The loss, and checkpoints with a tenth of the memory of what lies between them."""
+    value, checkpoints = layers.data("x", [4]), []
+    for _ in range(4):
+        value = layers.fc(layers.fc(value, 40, act="tanh"), 4, act="tanh")
+        value = layers.dropout(value, 0.25)
+        checkpoints.append(value)
+    return layers.mean(layers.square(value)), checkpoints
+
+
+def train_deep_model(optimizer_of):
+    with fluid.unique_name.guard(), static.scope_guard(static.Scope()):
+        main, startup = fluid.Program(), fluid.Program()
+        with fluid.program_guard(main, startup):
+            loss, checkpoints = deep_model()
+            optimizer_of(checkpoints).minimize(loss, startup)
+        executor = fluid.Executor()
+        paddle.seed(5)
+        executor.run(startup)
+        feed = {"x": drawn(3, 4)}
+        losses = [executor.run(main, feed, [loss])[0].item() for _ in range(5)]
+    return losses, [op.type for op in main.global_block().ops]
+
+
 def test_recompute_is_the_same_training():
-    data = layers.data("x", [4])
-    hidden = layers.fc(data, 3, act="tanh")
-    loss = layers.mean(layers.fc(hidden, 1))
-    recompute = fluid.optimizer.RecomputeOptimizer(fluid.optimizer.SGD(0.1))
-    recompute._set_checkpoints([hidden])
-    pairs = recompute.backward(loss)
-    recompute.apply_optimize(loss, None, pairs)
-    start()
-    feed = {"x": drawn(3, 4)}
-    losses = [run([loss], feed)[0].item() for _ in range(3)]
-    assert losses == sorted(losses, reverse=True)
+    def plain(checkpoints):
+        return fluid.optimizer.SGD(0.1)
+
+    def recompute(checkpoints):
+        wrapped = fluid.optimizer.RecomputeOptimizer(plain(checkpoints))
+        wrapped._set_checkpoints(checkpoints)
+        return wrapped
+
+    expected, kept = train_deep_model(plain)
+    losses, repeated = train_deep_model(recompute)
+    assert losses == expected
+    assert len(set(losses)) == 5
+    # All but the dropouts and what only the next checkpoint needs.
+    assert repeated.count("tanh") > kept.count("tanh")
+    assert repeated.count("dropout") == kept.count("dropout")
     with pytest.raises(TypeError, match="must be a list"):
-        recompute._set_checkpoints(hidden)
+        recompute([])._set_checkpoints(static.data("h", [1]))
+
+
+def test_append_backward_takes_checkpoints():
+    data = layers.data("x", [4])
+    hidden = layers.fc(layers.fc(data, 8, act="tanh"), 3, act="tanh")
+    loss = layers.mean(layers.fc(hidden, 1))
+    static.append_backward(loss, checkpoints=[hidden.name])
+    types = [op.type for op in static.default_main_program().global_block().ops]
+    assert types.count("tanh") == 3
+    start()
+    assert np.isfinite(run([loss], {"x": drawn(3, 4)})[0]).all()
+
+
+def test_recompute_names_a_checkpoint_that_is_none():
+    loss = layers.mean(layers.fc(layers.data("x", [4]), 1))
+    with pytest.raises(KeyError, match="no operation of forward makes nobody"):
+        static.append_backward(loss, checkpoints=["nobody"])
 
 
 def test_gradient_clip_and_regularization():

@@ -8,6 +8,7 @@ from .._core import Variable
 from ..optimizer import SGD
 from ..optimizer.program_update import _decayed, persistable
 from ..regularizer import L2Decay, WeightDecayRegularizer
+from ..static.backward import recompute
 from ..static.control_flow import append_conditional, new_body
 from ..static.program import OpRole, program_guard, role_guard
 from ..utils import unique_name
@@ -50,8 +51,8 @@ class _Wrapper:
 
 
 class RecomputeOptimizer(_Wrapper):
-    """Takes checkpoints, between which activations need not be kept. They are a wish:
-    the executor plans memory for all of them, and results are the same."""
+    """Takes checkpoints: what lies between them is computed again in backward instead of
+    kept. Results are the same."""
 
     def __init__(self, optimizer):
         super().__init__(optimizer)
@@ -64,6 +65,19 @@ class RecomputeOptimizer(_Wrapper):
                 f"but got {type(checkpoints).__name__}"
             )
         self._checkpoints = checkpoints
+
+    def backward(
+        self,
+        loss,
+        startup_program=None,
+        parameter_list=None,
+        no_grad_set=None,
+        callbacks=None,
+    ):
+        pairs = super().backward(loss, startup_program, parameter_list, no_grad_set)
+        if isinstance(loss, Variable):
+            recompute(loss.block.program, self._checkpoints)
+        return pairs
 
 
 class GradientMergeOptimizer(_Wrapper):

@@ -31,6 +31,8 @@ def append_backward(
 
     parameter_list: parameters or their names; all trainable ones by default.
     no_grad_set: variables that have no gradient.
+    checkpoints: variables, or their names, that are kept for backward. What lies between
+    them is computed again when backward needs it, which saves its memory.
     Returns pairs of parameter and gradient.
     """
     if not isinstance(loss, Variable):
@@ -50,12 +52,20 @@ def append_backward(
         gradients = _core.append_backward(
             program, [(loss.name, "")], _names(_as_list(no_grad_set))
         )
+    recompute(program, checkpoints)
     block = program.global_block()
     if parameter_list is None:
         chosen = [p for p in program.all_parameters() if p.trainable]
     else:
         chosen = [block.var(name) for name in _ordered(parameter_list)]
     return [(p, block.var(gradients[p.name])) for p in chosen if p.name in gradients]
+
+
+def recompute(program, checkpoints):
+    """For a program that ends with its backward: what lies between `checkpoints`,
+    variables or their names, is computed again instead of kept."""
+    if checkpoints:
+        _core.recompute(program, sorted(_names(_as_list(checkpoints))))
 
 
 def _ordered(parameters):
