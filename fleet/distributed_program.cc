@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "fleet/sync/overlap.h"
 #include "fleet/sync/static_collectives.h"
 
 namespace fleet {
@@ -10,7 +11,11 @@ namespace fleet {
 Status DistributeProgram(Fleet& job, program::Program& main,
                          program::Program& startup,
                          const plan::Strategy& strategy) {
-  return plan::ApplyPlan(main, startup, strategy, job.role()).status();
+  const cluster::Role& role = job.role();
+  plan::Strategy fitting = strategy;
+  fitting.allreduce.overlap &=
+      sync::HasCoresToSpare(role.local_size.value_or(role.worker_num));
+  return plan::ApplyPlan(main, startup, fitting, role).status();
 }
 
 void AddCollectives(Fleet& job, exec::Executor& executor) {

@@ -21,6 +21,11 @@ using program::Operation;
 using program::OpRole;
 using Bucket = std::vector<Gradient>;
 
+// A gradient of this size takes longer to travel than a round between ranks,
+// also over a network, so that company saves nothing; and exchanged at once, it
+// is still in the cache of the core that computed it.
+constexpr size_t kLargeBytes = size_t{4} << 20;
+
 size_t MadeBy(const Bucket& bucket) { return bucket.back().made_by; }
 
 size_t UsedBy(const Bucket& bucket) {
@@ -108,7 +113,10 @@ std::vector<Bucket> MakeBuckets(const std::vector<Gradient>& gradients,
     if (is_last) {
       o.limit = std::min(options.last_bucket_bytes, options.bucket_bytes);
     }
-    if (o.byte_size + gradient.byte_size > o.limit) close(o);
+    const bool large = gradient.byte_size >= kLargeBytes;
+    if (large || o.byte_size + gradient.byte_size > o.limit) close(o);
+    // It is the last of its bucket, and what came before it leaves with it.
+    if (large) o.limit = options.bucket_bytes;
     o.bucket.push_back(gradient);
     o.byte_size += gradient.byte_size;
   }
@@ -128,10 +136,12 @@ size_t InsertAllReduce(program::Program& program,
       MakeBuckets(FindGradients(block), options);
   // Exchanges end in the order in which they begin: where a later one is waited
   // for, an earlier one costs nothing more. So all waits come together in front
-  // of the updates, which can then be done in one pass.
+  // of the updates, which can then be done in one pass. Where nothing runs
+  // beside backward, a gradient is complete at once, and the executor may apply
+  // it early.
   std::vector<size_t> wait_at(buckets.size());
   for (size_t k = buckets.size(); k-- > 0;) {
-    wait_at[k] = UsedBy(buckets[k]);
+    wait_at[k] = options.overlap ? UsedBy(buckets[k]) : MadeBy(buckets[k]) + 1;
     if (k + 1 < buckets.size()) {
       wait_at[k] = std::min(wait_at[k], wait_at[k + 1]);
     }

@@ -68,6 +68,27 @@ TEST(InsertAllReduce, FullBucketsLeaveWhileBackwardGoesOn) {
                 "w1 = sgd(w1, rate, w1@GRAD)\n");
 }
 
+TEST(InsertAllReduce, WithoutOverlapEveryExchangeEndsWhereItStarts) {
+  ModelProgram model({{4, 3}, {3, 2}});
+  model.AddUpdates();
+  EXPECT_EQ(
+      InsertAllReduce(model.main(), {.bucket_bytes = 32, .overlap = false}),
+      2u);
+  EXPECT_EQ(Print(model.main()),
+            std::string(kForward) +
+                "r1@GRAD = reduce_mean_grad(r1, loss@GRAD)\n"
+                "h1@GRAD = relu_grad(r1, r1@GRAD)\n"
+                "r0@GRAD, w1@GRAD = matmul_v2_grad(r0, w1, h1@GRAD)\n"
+                "w1@GRAD = c_allreduce_start(w1@GRAD) bucket=0 blocking\n"
+                "w1@GRAD = c_allreduce_wait(w1@GRAD) bucket=0\n"
+                "h0@GRAD = relu_grad(r0, r0@GRAD)\n"
+                "@EMPTY@, w0@GRAD = matmul_v2_grad(x, w0, h0@GRAD)\n"
+                "w0@GRAD = c_allreduce_start(w0@GRAD) bucket=1 blocking\n"
+                "w0@GRAD = c_allreduce_wait(w0@GRAD) bucket=1\n"
+                "w0 = sgd(w0, rate, w0@GRAD)\n"
+                "w1 = sgd(w1, rate, w1@GRAD)\n");
+}
+
 TEST(InsertAllReduce, WaitsBeforeTheFirstUseEvenOfAClip) {
   ModelProgram model({{4, 3}});
   program::SetRole(
@@ -159,6 +180,17 @@ TEST(MakeBuckets, ALargeGradientHasItsOwn) {
   EXPECT_THAT(
       Divide({{10, f}, {500, f}, {10, f}}, {.bucket_bytes = 100}),
       ElementsAre(ElementsAre("0"), ElementsAre("1"), ElementsAre("2")));
+}
+
+TEST(MakeBuckets, OneOfMegabytesWaitsForNoFurtherOnes) {
+  const auto f = program::DType::kFloat32;
+  const size_t large = size_t{5} << 20;
+  EXPECT_THAT(
+      Divide({{10, f}, {large, f}, {10, f}, {large, f}, {10, f}, {10, f}}, {}),
+      ElementsAre(ElementsAre("0", "1"), ElementsAre("2", "3"),
+                  ElementsAre("4", "5")));
+  EXPECT_THAT(Divide({{10, f}, {large, f}, {10, f}, {large, f}}, {}),
+              ElementsAre(ElementsAre("0", "1"), ElementsAre("2", "3")));
 }
 
 TEST(MakeBuckets, TypesDoNotMix) {

@@ -5,13 +5,17 @@
 
 namespace fleet::sync {
 
+bool HasCoresToSpare(int ranks_on_host) {
+  return base::NumCores() > ranks_on_host;
+}
+
 bool Overlaps(const comm::Communicator& communicator, Overlap wish,
               int ranks_on_host) {
   // A GPU's calls do not wait, and belong to the stream of the thread.
   if (communicator.on_device()) return false;
   if (wish != Overlap::kAuto) return wish == Overlap::kYes;
-  const int ranks = ranks_on_host > 0 ? ranks_on_host : communicator.size();
-  return base::NumCores() > ranks;
+  return HasCoresToSpare(ranks_on_host > 0 ? ranks_on_host
+                                           : communicator.size());
 }
 
 }  // namespace fleet::sync

@@ -11,6 +11,9 @@ namespace fleet::sync {
 // take the time of backward itself.
 enum class Overlap { kAuto, kNo, kYes };
 
+// What kAuto comes to.
+bool HasCoresToSpare(int ranks_on_host);
+
 // `ranks_on_host` is 0 when all ranks are on this host.
 bool Overlaps(const comm::Communicator& communicator, Overlap wish,
               int ranks_on_host);

@@ -15,6 +15,7 @@
 
 #include "fleet/cluster/role.h"
 #include "fleet/plan/plan.h"
+#include "fleet/sync/overlap.h"
 #include "fleet/sync/static_collectives.h"
 
 #include "collectives.h"
@@ -60,10 +61,13 @@ std::vector<std::string> ApplyPlan(const ProgramRef& main,
                                    size_t bucket_bytes,
                                    size_t last_bucket_bytes, bool average,
                                    bool sync_batch_norm) {
-  plan::Strategy strategy{.allreduce = {.bucket_bytes = bucket_bytes,
-                                        .last_bucket_bytes = last_bucket_bytes,
-                                        .average = average},
-                          .sync_batch_norm = sync_batch_norm};
+  const int ranks_on_host = role.local_size.value_or(role.worker_num);
+  plan::Strategy strategy{
+      .allreduce = {.bucket_bytes = bucket_bytes,
+                    .last_bucket_bytes = last_bucket_bytes,
+                    .average = average,
+                    .overlap = sync::HasCoresToSpare(ranks_on_host)},
+      .sync_batch_norm = sync_batch_norm};
   return ValueOrThrow(
       plan::ApplyPlan(*main->graph, *startup->graph, strategy, role));
 }
