@@ -27,6 +27,11 @@ using base::Deadline;
 using comm::Communicator;
 using comm::ReduceOp;
 
+// The largest bucket where backward itself does the exchange: such a bucket is
+// still in the last-level cache, beside those of the other ranks, when it is
+// full. Larger ones would come back from memory.
+constexpr size_t kBucketBytesInCache = size_t{12} << 20;
+
 // Copies without a dispatch where both are plain memory, as most are.
 void CopyInto(const Tensor& to, const Tensor& from) {
   if (from.layout() == at::kStrided && from.scalar_type() == to.scalar_type() &&
@@ -254,8 +259,11 @@ Status Reducer::Impl::MakeBuckets() {
                      ToDataType(parameter.scalar_type()).value()});
     dense.push_back(i);
   }
+  const size_t bucket_bytes =
+      overlap_ ? options_.bucket_bytes
+               : std::min(options_.bucket_bytes, kBucketBytesInCache);
   std::vector<BucketPlan> plans =
-      PlanBuckets(sizes, options_.bucket_bytes, options_.last_bucket_bytes);
+      PlanBuckets(sizes, bucket_bytes, options_.last_bucket_bytes);
   if (plans.empty()) plans.emplace_back();  // for the flags alone
   for (BucketPlan& plan : plans) {
     for (size_t& parameter : plan.parameters) parameter = dense[parameter];

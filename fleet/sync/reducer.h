@@ -41,7 +41,8 @@ namespace fleet::sync {
 
 struct ReducerOptions {
   // A bucket is closed when it holds so much. Larger ones cost fewer rounds
-  // between the ranks, smaller ones leave earlier.
+  // between the ranks, smaller ones leave earlier. Without overlap no more than
+  // 12 MB, which caches hold until the exchange.
   size_t bucket_bytes = size_t{25} << 20;
   // The bucket that is ready last, when no computation is left to hide it.
   size_t last_bucket_bytes = size_t{1} << 20;
