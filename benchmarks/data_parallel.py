@@ -61,6 +61,9 @@ class Ours:
     def barrier(self):
         self.dist.barrier()
 
+    def end(self):
+        self.barrier()
+
     def step(self, spec, weights, batch, synchronise):
         from eager_steps import paddle_step
 
@@ -79,6 +82,11 @@ class Torch:
 
     def barrier(self):
         self.torch.distributed.barrier()
+
+    def end(self):
+        # A rank that is still connected when the other goes may abort.
+        self.barrier()
+        self.torch.distributed.destroy_process_group()
 
     def step(self, spec, weights, batch, synchronise):
         from eager_steps import torch_step
@@ -109,7 +117,7 @@ def rank_main(which, out):
     side = {"ours": Ours, "torch": Torch}[which]()
     results = {name: measure(side, spec_of(name)) for name in CASES}
     Path(out, str(side.rank)).write_text(json.dumps(results))
-    side.barrier()
+    side.end()
 
 
 # ---- the driver

@@ -53,7 +53,7 @@ def rank_main(which, out):
     if which == "ours":
         result["watch"] = watch_share(side)
     Path(out, str(side.rank)).write_text(json.dumps(result))
-    side.barrier()
+    side.end()
 
 
 def run():
