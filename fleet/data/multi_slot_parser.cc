@@ -2,9 +2,11 @@
 #include "fleet/data/multi_slot_parser.h"
 
 #include <array>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -35,14 +37,41 @@ std::string Found(const char* at, const char* end) {
   return "'" + word + "'";
 }
 
+// The digits at `at`, at most eight and only where eight characters are left:
+// their number and their value, without a branch for each.
+struct Digits {
+  int count = 0;
+  uint64_t value = 0;
+};
+
+Digits TakeDigits(const char* at, const char* end) {
+  if (std::endian::native != std::endian::little || end - at < 8) return {};
+  uint64_t chunk;
+  std::memcpy(&chunk, at, sizeof(chunk));
+  // A digit becomes its value; with 0x76 added, all above 9 have the high bit.
+  chunk ^= 0x3030303030303030;
+  const uint64_t others =
+      ((chunk + 0x7676767676767676) | chunk) & 0x8080808080808080;
+  const int count = others == 0 ? 8 : std::countr_zero(others) / 8;
+  if (count == 0) return {};
+  // The digits go to the end, behind zeros; then pairs, fours, all are joined.
+  chunk <<= 64 - 8 * count;
+  chunk =
+      (chunk & 0x0f000f000f000f00) / 256 + (chunk & 0x000f000f000f000f) * 10;
+  chunk =
+      (chunk >> 16 & 0x000000ff000000ff) + (chunk & 0x000000ff000000ff) * 100;
+  return {count, (chunk >> 32) + (chunk & 0xffffffff) * 10000};
+}
+
 enum class Number { kGood, kNone, kTooLarge };
 
 // Digits up to 2^64-1.
 Number ParseUnsigned(const char*& at, const char* end, uint64_t& value) {
-  const char* p = at;
-  uint64_t sum = 0;
+  const Digits first = TakeDigits(at, end);
+  const char* p = at + first.count;
+  uint64_t sum = first.value;
   // 19 digits always fit.
-  const char* safe = end - p > 19 ? p + 19 : end;
+  const char* safe = end - at > 19 ? at + 19 : end;
   while (p < safe && IsDigit(*p)) sum = sum * 10 + (*p++ - '0');
   if (p == at) return Number::kNone;
   if (p == safe && p < end && IsDigit(*p)) {
@@ -76,6 +105,9 @@ Number ParseKey(const char*& at, const char* end, uint64_t& value) {
 constexpr std::array<double, 23> kPowersOfTen = {
     1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
     1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+
+constexpr std::array<uint64_t, 9> kWholePowersOfTen = {
+    1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
 
 Number ParseAnyFloat(const char*& at, const char* end, float& value) {
   double wide = 0;
@@ -111,6 +143,9 @@ Number ParseFloat(const char*& at, const char* end, float& value) {
   int64_t exponent = 0;
   if (p < end && *p == '.') {
     const char* fraction = ++p;
+    const Digits first = TakeDigits(p, end);
+    p += first.count;
+    mantissa = mantissa * kWholePowersOfTen[first.count] + first.value;
     while (p < end && IsDigit(*p)) mantissa = mantissa * 10 + (*p++ - '0');
     exponent = fraction - p;
     num_digits += p - fraction;
@@ -203,7 +238,9 @@ Status MultiSlotParser::ParseSlot(size_t slot, Cursor& cursor,
   const char* const end = cursor.end;
   SkipBlanks(at, end);
   uint64_t count = 0;
-  if (ParseUnsigned(at, end, count) != Number::kGood) {
+  if (end - at > 1 && IsDigit(at[0]) && IsBlank(at[1])) [[likely]] {
+    count = static_cast<uint64_t>(*at++ - '0');
+  } else if (ParseUnsigned(at, end, count) != Number::kGood) {
     return InvalidArgument(Name(slot),
                            ": expected the number of its values, but found ",
                            Found(at, end));

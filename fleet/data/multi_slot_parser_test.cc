@@ -79,6 +79,32 @@ TEST(MultiSlotParser, KeysHaveAll64Bits) {
   EXPECT_THAT(Refused(slots, "1 -9223372036854775809"), HasSubstr("not fit"));
 }
 
+// Digits are looked at eight at a time, where the line is long enough.
+TEST(MultiSlotParser, NumbersOfEveryLengthAnywhereInALine) {
+  const std::vector<Slot> slots = {
+      {.name = "k", .ragged = true},
+      {.name = "f", .type = SlotType::kFloat32, .ragged = true}};
+  const std::string digits = "9182736450918273645";
+  for (size_t length = 1; length <= digits.size(); ++length) {
+    const std::string key = digits.substr(0, length);
+    const std::string fraction = "0." + digits.substr(0, length);
+    for (const char* behind : {"", " ", "          "}) {
+      const Batch batch = Parsed(slots, {"2 " + key + " " + key + " 2 " +
+                                         fraction + " " + fraction + behind});
+      const auto bits =
+          static_cast<int64_t>(std::strtoull(key.c_str(), nullptr, 10));
+      EXPECT_THAT(batch.columns()[0].ints, ElementsAre(bits, bits));
+      const auto part =
+          static_cast<float>(std::strtod(fraction.c_str(), nullptr));
+      EXPECT_THAT(batch.columns()[1].floats, ElementsAre(part, part));
+    }
+    for (const char* wrong : {"x", "/", ":", "\x80"}) {
+      EXPECT_THAT(Refused(slots, "1 " + key + wrong + " 1 0.5         "),
+                  HasSubstr("expected an integer of 64 bits"));
+    }
+  }
+}
+
 TEST(MultiSlotParser, FloatsAreThoseOfTheCLibrary) {
   const std::vector<Slot> slots = {
       {.name = "f", .type = SlotType::kFloat32, .dims = {1}}};
