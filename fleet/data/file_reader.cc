@@ -213,7 +213,7 @@ FileReaders::FileReaders(Work work) : work_(std::move(work)) {
                   static_cast<size_t>(std::max(work_.num_threads, 1))));
   {
     base::MutexLock lock(mutex_);
-    num_running_ = static_cast<int>(num_threads);
+    num_reading_ = num_running_ = static_cast<int>(num_threads);
   }
   for (size_t i = 0; i < num_threads; ++i) {
     threads_.emplace_back([this] { ReadFiles(); });
@@ -246,7 +246,7 @@ void FileReaders::ReadFiles() {
     base::MutexLock lock(mutex_);
     stats_.Add(stats);
     if (outcome_.ok()) outcome_ = stop_.status();
-    last = num_running_ == 1;
+    last = --num_reading_ == 0;
   }
   if (last) {
     // Nobody else changes it now.

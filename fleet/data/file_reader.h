@@ -93,7 +93,8 @@ class FileReaders final {
   mutable base::Mutex mutex_;
   base::CondVar ended_;
   ReadStats stats_ GUARDED_BY(mutex_);
-  int num_running_ GUARDED_BY(mutex_) = 0;
+  int num_reading_ GUARDED_BY(mutex_) = 0;  // threads that may still take
+  int num_running_ GUARDED_BY(mutex_) = 0;  // and those that tell of the end
   Status outcome_ GUARDED_BY(mutex_);
   std::vector<std::thread> threads_;
 };

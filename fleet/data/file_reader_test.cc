@@ -167,6 +167,21 @@ TEST_F(FileReaderTest, ThreadsReadEveryFileOnce) {
   EXPECT_EQ(readers.stats().num_samples, 700u);
 }
 
+TEST_F(FileReaderTest, TheEndIsToldOnceAlsoWhenThreadsEndTogether) {
+  const std::vector<std::string> files(8, Write("empty", ""));
+  const auto parser = std::make_shared<MultiSlotParser>(kSlots);
+  for (int i = 0; i < 500; ++i) {
+    std::atomic<int> num_done = 0;
+    FileReaders readers({.files = files,
+                         .parser = parser,
+                         .num_threads = 8,
+                         .take = {},
+                         .done = [&](const Status&) { ++num_done; }});
+    ASSERT_OK(readers.Wait(Deadline::After(std::chrono::seconds(60))));
+    ASSERT_EQ(num_done, 1) << i;
+  }
+}
+
 TEST_F(FileReaderTest, TheFirstFailureEndsAllThreads) {
   std::vector<std::string> files(20, "/dev/zero");
   files[0] = "/no/such/file";
