@@ -95,8 +95,7 @@ class CountingSink final : public GradientSink {
   struct Log {
     int hooks = 0, taken = 0, in_place = 0;
   };
-  CountingSink(Log& log, Tensor leaf, Tensor place)
-      : log_(log), leaf_(std::move(leaf)), place_(std::move(place)) {}
+  CountingSink(Log& log, Tensor place) : log_(log), place_(std::move(place)) {}
 
   void operator()(const Tensor&) override { ++log_.hooks; }
   Tensor Place() override { return place_; }
@@ -112,12 +111,12 @@ class CountingSink final : public GradientSink {
 
  private:
   Log& log_;
-  Tensor leaf_, place_;
+  Tensor place_;
 };
 
 void Attach(const Tensor& leaf, CountingSink::Log& log, Tensor place = {}) {
   torch::autograd::impl::set_post_acc_grad_hooks(
-      leaf, std::make_unique<CountingSink>(log, leaf, std::move(place)));
+      leaf, std::make_unique<CountingSink>(log, std::move(place)));
 }
 
 // x w + b by our own op, whose backward kernel can write where it is told.
