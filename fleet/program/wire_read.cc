@@ -1,77 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/program/wire.h"
-
 #include <exception>
-#include <set>
-#include <stdexcept>
+#include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
-// What the reader would assert, bytes from a file can violate: it is an error.
-#define protozero_assert(condition) \
-  ((condition) ? void() : throw std::invalid_argument("a field's wire type"))
-#include <protozero/pbf_reader.hpp>
-#include <protozero/pbf_writer.hpp>
-
-#include "fleet/program/lod.h"
+#include "fleet/program/wire.h"
+#include "fleet/program/wire_fields.h"
 
 namespace fleet::program {
 namespace {
 
 using protozero::pbf_reader;
-using protozero::pbf_writer;
-
-// The numbers of Paddle's messages.
-enum class ProgramField : uint32_t { kBlocks = 1, kVersion = 4 };
-enum class BlockField : uint32_t {
-  kIndex = 1,
-  kParent = 2,
-  kVars = 3,
-  kOps = 4,
-  kForwardBlock = 5,
-};
-enum class VarField : uint32_t {
-  kName = 1,
-  kType = 2,
-  kPersistable = 3,
-  kNeedCheckFeed = 4,
-  kIsParameter = 5,
-  kStopGradient = 6,
-};
-enum class VarTypeField : uint32_t {
-  kKind = 1,
-  kSelectedRows = 2,
-  kTensor = 3,
-  kTensorArray = 4,
-};
-enum class OpField : uint32_t {
-  kInputs = 1,
-  kOutputs = 2,
-  kType = 3,
-  kAttrs = 4,
-};
-enum class AttrField : uint32_t {
-  kName = 1,
-  kKind = 2,
-  kInt = 3,
-  kFloat = 4,
-  kString = 5,
-  kInts = 6,
-  kFloats = 7,
-  kStrings = 8,
-  kBool = 10,
-  kBools = 11,
-  kBlock = 12,
-  kLong = 13,
-  kBlocks = 14,
-  kLongs = 15,
-  kFloat64s = 16,
-  kVariable = 17,
-  kVariables = 18,
-  kFloat64 = 19,
-  kScalar = 20,
-  kScalars = 21,
-};
 
 // Kinds that newer versions of Paddle write. They are read as one of AttrKind:
 // names of variables as strings, numbers that carry their type as that type.
@@ -81,177 +21,6 @@ enum class NewerKind : int {
   kScalar = 16,
   kScalars = 17,
 };
-
-template <class Field>
-constexpr uint32_t N(Field field) {
-  return static_cast<uint32_t>(field);
-}
-
-// ---- writing
-
-std::string TensorDesc(const TensorType& type) {
-  std::string bytes;
-  pbf_writer w(bytes);
-  w.add_int32(1, static_cast<int>(type.dtype));
-  for (int64_t dim : type.dims) w.add_int64(2, dim);
-  return bytes;
-}
-
-std::string LodTensorDesc(const Variable& variable) {
-  std::string bytes;
-  pbf_writer w(bytes);
-  w.add_message(1, TensorDesc(variable.type));
-  w.add_int32(2, variable.lod_level);
-  return bytes;
-}
-
-std::string VarType(const Variable& variable) {
-  std::string bytes;
-  pbf_writer w(bytes);
-  w.add_int32(N(VarTypeField::kKind), static_cast<int>(variable.kind));
-  switch (variable.kind) {
-    case VariableKind::kTensor:
-      w.add_message(N(VarTypeField::kTensor), LodTensorDesc(variable));
-      break;
-    case VariableKind::kSelectedRows:
-      w.add_message(N(VarTypeField::kSelectedRows), TensorDesc(variable.type));
-      break;
-    case VariableKind::kTensorArray:
-      w.add_message(N(VarTypeField::kTensorArray), LodTensorDesc(variable));
-      break;
-    default:
-      break;
-  }
-  return bytes;
-}
-
-std::string Serialize(const Variable& variable) {
-  std::string bytes;
-  pbf_writer w(bytes);
-  w.add_string(N(VarField::kName), variable.name);
-  w.add_message(N(VarField::kType), VarType(variable));
-  w.add_bool(N(VarField::kPersistable), variable.persistable);
-  if (variable.is_data) w.add_bool(N(VarField::kNeedCheckFeed), true);
-  if (variable.is_parameter) w.add_bool(N(VarField::kIsParameter), true);
-  if (variable.stop_gradient) w.add_bool(N(VarField::kStopGradient), true);
-  return bytes;
-}
-
-// Repeated fields are written one by one, as Paddle's proto2 does.
-std::string Serialize(const std::string& name, const AttrValue& attr) {
-  std::string bytes;
-  pbf_writer w(bytes);
-  w.add_string(N(AttrField::kName), name);
-  w.add_int32(N(AttrField::kKind), static_cast<int>(attr.kind));
-  auto whole = [&] { return std::get<int64_t>(attr.value); };
-  auto real = [&] { return std::get<double>(attr.value); };
-  auto wholes = [&] { return std::get<std::vector<int64_t>>(attr.value); };
-  auto reals = [&] { return std::get<std::vector<double>>(attr.value); };
-  switch (attr.kind) {
-    case AttrKind::kInt:
-      w.add_int32(N(AttrField::kInt), static_cast<int32_t>(whole()));
-      break;
-    case AttrKind::kFloat:
-      w.add_float(N(AttrField::kFloat), static_cast<float>(real()));
-      break;
-    case AttrKind::kString:
-      w.add_string(N(AttrField::kString), std::get<std::string>(attr.value));
-      break;
-    case AttrKind::kInts:
-      for (int64_t v : wholes()) {
-        w.add_int32(N(AttrField::kInts), static_cast<int32_t>(v));
-      }
-      break;
-    case AttrKind::kFloats:
-      for (double v : reals()) {
-        w.add_float(N(AttrField::kFloats), static_cast<float>(v));
-      }
-      break;
-    case AttrKind::kStrings:
-      for (const std::string& v :
-           std::get<std::vector<std::string>>(attr.value)) {
-        w.add_string(N(AttrField::kStrings), v);
-      }
-      break;
-    case AttrKind::kBool:
-      w.add_bool(N(AttrField::kBool), std::get<bool>(attr.value));
-      break;
-    case AttrKind::kBools:
-      for (bool v : std::get<std::vector<bool>>(attr.value)) {
-        w.add_bool(N(AttrField::kBools), v);
-      }
-      break;
-    case AttrKind::kBlock:
-      w.add_int32(N(AttrField::kBlock), static_cast<int32_t>(whole()));
-      break;
-    case AttrKind::kLong:
-      w.add_int64(N(AttrField::kLong), whole());
-      break;
-    case AttrKind::kBlocks:
-      for (int64_t v : wholes()) {
-        w.add_int32(N(AttrField::kBlocks), static_cast<int32_t>(v));
-      }
-      break;
-    case AttrKind::kLongs:
-      for (int64_t v : wholes()) w.add_int64(N(AttrField::kLongs), v);
-      break;
-    case AttrKind::kFloat64s:
-      for (double v : reals()) w.add_double(N(AttrField::kFloat64s), v);
-      break;
-    case AttrKind::kFloat64:
-      w.add_double(N(AttrField::kFloat64), real());
-      break;
-  }
-  return bytes;
-}
-
-std::string Serialize(const Slot& slot) {
-  std::string bytes;
-  pbf_writer w(bytes);
-  w.add_string(1, slot.name);
-  for (const std::string& argument : slot.arguments) w.add_string(2, argument);
-  return bytes;
-}
-
-std::string Serialize(const Operation& op) {
-  std::string bytes;
-  pbf_writer w(bytes);
-  for (const Slot& slot : op.inputs) {
-    if (IsLodSlot(slot.name)) continue;
-    w.add_message(N(OpField::kInputs), Serialize(slot));
-  }
-  for (const Slot& slot : op.outputs) {
-    if (IsLodSlot(slot.name)) continue;
-    w.add_message(N(OpField::kOutputs), Serialize(slot));
-  }
-  w.add_string(N(OpField::kType), op.type);
-  for (const auto& [name, attr] : op.attrs) {
-    w.add_message(N(OpField::kAttrs), Serialize(name, attr));
-  }
-  return bytes;
-}
-
-std::string Serialize(const Block& block) {
-  std::string bytes;
-  pbf_writer w(bytes);
-  w.add_int32(N(BlockField::kIndex), block.index());
-  w.add_int32(N(BlockField::kParent), block.parent());
-  std::set<std::string> offsets;
-  for (const Variable* variable : block.variables()) {
-    offsets.insert(variable->lod);
-  }
-  for (const Variable* variable : block.variables()) {
-    if (offsets.contains(variable->name)) continue;
-    w.add_message(N(BlockField::kVars), Serialize(*variable));
-  }
-  for (size_t i = 0; i < block.num_ops(); ++i) {
-    w.add_message(N(BlockField::kOps), Serialize(block.op(i)));
-  }
-  w.add_int32(N(BlockField::kForwardBlock), block.forward_block());
-  return bytes;
-}
-
-// ---- reading
 
 std::string Text(pbf_reader& r) {
   auto view = r.get_view();
@@ -570,9 +339,9 @@ std::pair<int, int> ReadPlace(pbf_reader r) {
   int index = -1;
   int parent = -1;
   while (r.next()) {
-    if (r.tag() == N(BlockField::kIndex)) {
+    if (r.tag() == Number(BlockField::kIndex)) {
       index = r.get_int32();
-    } else if (r.tag() == N(BlockField::kParent)) {
+    } else if (r.tag() == Number(BlockField::kParent)) {
       parent = r.get_int32();
     } else {
       r.skip();
@@ -644,25 +413,13 @@ Status CheckBlockNumbers(const Program& program) {
 
 }  // namespace
 
-std::string Serialize(const Program& program) {
-  std::string bytes;
-  pbf_writer w(bytes);
-  for (size_t b = 0; b < program.num_blocks(); ++b) {
-    w.add_message(N(ProgramField::kBlocks), Serialize(program.block(b)));
-  }
-  std::string version;
-  pbf_writer(version).add_int64(1, 0);
-  w.add_message(N(ProgramField::kVersion), version);
-  return bytes;
-}
-
 Result<std::unique_ptr<Program>> Parse(std::string_view bytes) {
   auto program = std::make_unique<Program>();
   int blocks = 0;
   try {
     pbf_reader r(bytes.data(), bytes.size());
     while (r.next()) {
-      if (r.tag() == N(ProgramField::kBlocks)) {
+      if (r.tag() == Number(ProgramField::kBlocks)) {
         RETURN_IF_ERROR(ReadBlock(r.get_message(), *program, blocks++)
                             .WithContext("program"));
       } else {
@@ -677,8 +434,6 @@ Result<std::unique_ptr<Program>> Parse(std::string_view bytes) {
   RETURN_IF_ERROR(CheckBlockNumbers(*program).WithContext("program"));
   return program;
 }
-
-std::string Serialize(const TensorType& type) { return TensorDesc(type); }
 
 Result<TensorType> ParseTensorType(std::string_view bytes) {
   try {
