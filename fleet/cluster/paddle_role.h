@@ -30,8 +30,9 @@ Result<Role> RoleFromPaddleCollective(const Environment& env);
 //   PADDLE_PSERVERS_IP_PORT_LIST       not set: alone, and nothing else is read
 //   PADDLE_TRAINER_ENDPOINTS           comma list; may be absent or empty
 //   PADDLE_TRAINERS_NUM                required
-//   TRAINING_ROLE                      required: TRAINER, PSERVER,
-//   HETER_TRAINER PADDLE_HETER_TRAINER_IP_PORT_LIST  "": no heter workers
+//   TRAINING_ROLE                      required: TRAINER, PSERVER or
+//                                      HETER_TRAINER
+//   PADDLE_HETER_TRAINER_IP_PORT_LIST  "": no heter workers
 //   PADDLE_TRAINER_ID                  required of TRAINER
 //   PADDLE_PORT, POD_IP                required of PSERVER and HETER_TRAINER,
 //                                      whose index is the place of
