@@ -4,6 +4,7 @@
 import numpy as np
 import paddle
 import pytest
+import torch
 from paddle import static
 
 
@@ -30,6 +31,11 @@ def start():
 
 def value_of(name):
     return np.array(static.global_scope().find_var(name).get_tensor())
+
+
+def peers(*names):
+    """Torch's copies of values, which take gradients."""
+    return [torch.tensor(value_of(name), requires_grad=True) for name in names]
 
 
 def feed_of(name, array, **more):
