@@ -13,7 +13,9 @@ What has a test at its own place:
     a dataset that raises         test_dataloader_ends.py: the worker's traceback
     a worker that is killed       test_dataloader_ends.py: a killed worker is named
     truncated and hostile files   test_save_load.py, test_paddle_files.py: bit flips, pickles
-    disk full while saving        test_save_load.py: the old file stays whole
+    damaged models                test_damaged_models.py
+    disk full while saving        test_save_load.py, test_damaged_models.py: the old file
+                                  stays whole
     optimizers' arguments         below; test_optimizer.py, test_lr.py, test_clip.py
 """
 
