@@ -2,6 +2,7 @@
 #include "fleet/fleet.h"
 
 #include <charconv>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -18,17 +19,16 @@ namespace {
 using base::Deadline;
 using cluster::Environment;
 
-// The GPU of this rank: the first that the launcher chose for it, or the one at
-// its position on the host.
-int DeviceOf(const cluster::Role& role, const Environment& env) {
+// The GPU of this rank: the first that the launcher chose for it. Where NCCL
+// was asked for, also the one at its position on the host.
+std::optional<int> GpuOf(const cluster::Role& role, const Environment& env,
+                         std::string_view backend) {
   const std::string_view chosen =
       cluster::Find(env, "FLAGS_selected_gpus").value_or("");
-  int device = 0;
+  int gpu = 0;
   const auto end = chosen.data() + chosen.size();
-  if (std::from_chars(chosen.data(), end, device).ec == std::errc()) {
-    return device;
-  }
-  return role.local_rank.value_or(0);
+  if (std::from_chars(chosen.data(), end, gpu).ec == std::errc()) return gpu;
+  return backend == "nccl" ? role.local_rank : std::nullopt;
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ Result<std::unique_ptr<Fleet>> Fleet::Init(InitOptions options) {
   ASSIGN_OR_RETURN(world.carrier,
                    channel::ParseCarrier(
                        cluster::Find(env, "FLEET_CHANNEL").value_or("tcp")));
-  world.device = DeviceOf(fleet->role_, env);
+  world.gpu = GpuOf(fleet->role_, env, world.backend);
   world.interrupt = options.interrupt;
   ASSIGN_OR_RETURN(cluster::JoinSettings join, cluster::ReadJoinSettings(env));
   join.options.interrupt = options.interrupt;

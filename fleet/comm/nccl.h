@@ -32,6 +32,10 @@ Result<std::unique_ptr<Communicator>> ConnectNccl(
     std::unique_ptr<Communicator> companion, int device,
     CommunicatorOptions options, Deadline deadline);
 
+// Ok if ConnectNccl finds NCCL, CUDA and GPU `device` in this process;
+// otherwise what it would answer.
+Status CheckNccl(int device);
+
 }  // namespace fleet::comm
 
 #endif  // FLEET_COMM_NCCL_H_

@@ -113,9 +113,7 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::Connect(
     std::unique_ptr<Communicator> companion, int device,
     CommunicatorOptions options, Deadline deadline) {
   ASSIGN_OR_RETURN(const NcclLibrary* library, NcclLibrary::Get());
-  int handle = 0;
-  RETURN_IF_ERROR(library->Check(library->cuda.DeviceGet(&handle, device),
-                                 base::Concat("GPU ", device)));
+  ASSIGN_OR_RETURN(const int handle, library->FindGpu(device));
   // Kept until the process ends, as torch does.
   CUctx_st* context = nullptr;
   RETURN_IF_ERROR(

@@ -24,7 +24,7 @@ CudaResult cuGetErrorString(CudaResult, const char** text) {
 
 CudaResult cuDeviceGet(int* device, int number) {
   *device = number;
-  return number == 0 ? CudaResult::kSuccess : CudaResult{101};
+  return number == 0 || number == 1 ? CudaResult::kSuccess : CudaResult{101};
 }
 
 CudaResult cuDevicePrimaryCtxRetain(CUctx_st** context, int) {

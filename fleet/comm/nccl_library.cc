@@ -90,6 +90,13 @@ Result<const NcclLibrary*> NcclLibrary::Get() {
   return &*library;
 }
 
+Result<int> NcclLibrary::FindGpu(int number) const {
+  int handle = 0;
+  RETURN_IF_ERROR(
+      Check(cuda.DeviceGet(&handle, number), base::Concat("GPU ", number)));
+  return handle;
+}
+
 Status NcclLibrary::Check(CudaResult result, std::string_view what) const {
   if (result == CudaResult::kSuccess) return OkStatus();
   const char* text = nullptr;

@@ -106,6 +106,10 @@ struct NcclLibrary {
   // Loads both with the first call; they stay loaded. Thread-safe.
   static Result<const NcclLibrary*> Get();
 
+  // The driver's handle of a GPU. Unavailable, with its number, if there is
+  // none.
+  Result<int> FindGpu(int number) const;
+
   Status Check(CudaResult result, std::string_view what) const;
   // Ok also for kInProgress. `comm` may be null.
   Status Check(NcclResult result, ncclComm* comm, std::string_view what) const;

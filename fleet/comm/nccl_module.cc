@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fleet/comm/nccl_communicator.h"
+#include "fleet/comm/nccl_library.h"
 
 extern "C" void FleetConnectNccl(fleet::comm::NcclConnecting* connecting) {
   auto communicator = fleet::comm::NcclCommunicator::Connect(
@@ -14,4 +15,10 @@ extern "C" void FleetConnectNccl(fleet::comm::NcclConnecting* connecting) {
   if (communicator.ok()) {
     connecting->communicator = std::move(communicator).value();
   }
+}
+
+extern "C" void FleetCheckNccl(int device, fleet::Status* answer) {
+  auto library = fleet::comm::NcclLibrary::Get();
+  *answer =
+      library.ok() ? (*library)->FindGpu(device).status() : library.status();
 }

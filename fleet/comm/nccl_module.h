@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The door between libfleet_core and libfleet_nccl.so: one function, found by
-// its name.
+// The door between libfleet_core and libfleet_nccl.so: functions found by
+// their names.
 
 #ifndef FLEET_COMM_NCCL_MODULE_H_
 #define FLEET_COMM_NCCL_MODULE_H_
@@ -24,6 +24,9 @@ struct NcclConnecting {
 
 inline constexpr char kNcclEntry[] = "FleetConnectNccl";
 using NcclEntry = void(NcclConnecting* connecting);
+
+inline constexpr char kNcclCheckEntry[] = "FleetCheckNccl";
+using NcclCheckEntry = void(int device, Status* answer);
 
 }  // namespace fleet::comm
 

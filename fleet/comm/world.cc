@@ -26,6 +26,7 @@ using cluster::News;
 // A connection that ended may mean that a rank died, of which the membership
 // knows more: where it ran, which process. Its news needs some milliseconds.
 constexpr auto kReasonPatience = std::chrono::milliseconds(300);
+constexpr char kNoGpu[] = "-";
 
 // Who reaches the same abstract unix sockets is on the same host: the same
 // kernel, and the same network namespace.
@@ -125,7 +126,7 @@ class JobWorld final : public World {
     RETURN_IF_ERROR(CheckBackend());
     subscription_ = membership_.Subscribe(
         [watch = watch_](const News& news) { watch->Hear(news); });
-    RETURN_IF_ERROR(FindHosts(deadline));
+    RETURN_IF_ERROR(FindPlaces(deadline));
     ASSIGN_OR_RETURN(all_, Meet("world", AllRanks(), deadline));
     return OkStatus();
   }
@@ -188,9 +189,11 @@ class JobWorld final : public World {
     return differs;
   }
 
-  Status FindHosts(Deadline deadline) {
+  // Where the ranks are, and whether each has a GPU of its own.
+  Status FindPlaces(Deadline deadline) {
     const int size = membership_.size();
     host_of_.assign(size, 0);
+    by_nccl_ = options_.backend == "nccl";
     if (size == 1) return OkStatus();
     std::string key = options_.host_key;
     if (key.empty()) {
@@ -200,20 +203,40 @@ class JobWorld final : public World {
     std::vector<std::string> names;
     names.reserve(size);
     for (int i = 0; i < size; ++i) {
-      names.push_back(Key(base::Concat("host/", i)));
+      names.push_back(Key(base::Concat("place/", i)));
     }
-    RETURN_IF_ERROR(store.Set(names[membership_.rank()], key, deadline));
+    const std::string mine = base::Concat(GpuText(), " ", key);
+    RETURN_IF_ERROR(store.Set(names[membership_.rank()], mine, deadline));
     ASSIGN_OR_RETURN(
-        const std::vector<std::string> keys,
+        const std::vector<std::string> all,
         base::WaitInterruptibly(
             deadline, Check("world", AllRanks()),
             [&](Deadline slice) { return store.Wait(names, slice); }));
     std::map<std::string, int> hosts;
     for (int i = 0; i < size; ++i) {
-      host_of_[i] = hosts.try_emplace(keys[i], static_cast<int>(hosts.size()))
-                        .first->second;
+      const std::string host = all[i].substr(all[i].find(' ') + 1);
+      host_of_[i] =
+          hosts.try_emplace(host, static_cast<int>(hosts.size())).first->second;
     }
+    if (options_.backend == "auto") by_nccl_ = HaveOwnGpus(all);
     return OkStatus();
+  }
+
+  // The GPU that "auto" may give to NCCL.
+  std::string GpuText() const {
+    if (options_.backend != "auto" || !options_.gpu.has_value() ||
+        !CheckNccl(*options_.gpu).ok()) {
+      return kNoGpu;
+    }
+    return std::to_string(*options_.gpu);
+  }
+
+  // `all` holds GPU and host of each rank. NCCL refuses ranks that share a GPU.
+  static bool HaveOwnGpus(const std::vector<std::string>& all) {
+    return std::set<std::string>(all.begin(), all.end()).size() == all.size() &&
+           std::none_of(all.begin(), all.end(), [](const std::string& one) {
+             return one.starts_with(kNoGpu);
+           });
   }
 
   std::vector<int> AllRanks() const {
@@ -261,12 +284,12 @@ class JobWorld final : public World {
     if (options_.backend == "mpi") {
       return ConnectMpi(ranks, std::move(options), deadline);
     }
-    if (options_.backend == "nccl") {
+    if (by_nccl_) {
       CommunicatorOptions of_companion = options;
       of_companion.on_failure = nullptr;  // it is told by the other one
       ASSIGN_OR_RETURN(std::unique_ptr<Communicator> companion,
                        ConnectOnCpu(name, ranks, of_companion, deadline));
-      return ConnectNccl(std::move(companion), options_.device,
+      return ConnectNccl(std::move(companion), options_.gpu.value_or(0),
                          std::move(options), deadline);
     }
     return ConnectOnCpu(name, ranks, std::move(options), deadline);
@@ -322,6 +345,7 @@ class JobWorld final : public World {
   const std::shared_ptr<Watch> watch_ = std::make_shared<Watch>();
   std::optional<int> subscription_;
   std::vector<int> host_of_;  // by rank; hosts are counted from 0
+  bool by_nccl_ = false;
   std::unique_ptr<Communicator> all_;
 
   base::Mutex groups_mutex_;

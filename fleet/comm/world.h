@@ -6,14 +6,16 @@
 //   RETURN_IF_ERROR(world->all().Barrier(deadline));
 //
 // The backend follows from where the ranks are: all on one host, shared memory;
-// on several, shared memory inside each and TCP between them. With "nccl" that
-// one compares the calls, and NCCL moves what lies in memory of GPUs.
+// on several, shared memory inside each and TCP between them. Where every rank
+// has a GPU of its own, that one compares the calls, and NCCL moves what lies
+// in memory of GPUs.
 
 #ifndef FLEET_COMM_WORLD_H_
 #define FLEET_COMM_WORLD_H_
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,8 +33,8 @@ struct WorldOptions {
   std::string backend = "auto";
   // What carries bytes between hosts, for "auto" and "tcp".
   channel::Carrier carrier = channel::Carrier::kTcp;
-  // "nccl": the GPU of this rank.
-  int device = 0;
+  // The GPU of this rank, which "auto" and "nccl" may use.
+  std::optional<int> gpu;
   // What all ranks of one host have in common and no others. Empty: this boot
   // of the machine, and the network namespace.
   std::string host_key;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 
@@ -124,10 +125,32 @@ at::Tensor Number(nb::handle value, at::ScalarType type) {
   return at::scalar_tensor(scalar, type);
 }
 
+int NumGpus() {
+  return at::hasCUDA()
+             ? static_cast<int>(at::detail::getCUDAHooks().deviceCount())
+             : 0;
+}
+
+// Where there are GPUs, new tensors live on the one that the launcher chose,
+// and without a launcher on the first.
+ops::Context FirstContext() {
+  ops::Context context;
+  const int count = NumGpus();
+  if (count == 0) return context;
+  const char* chosen = std::getenv("FLAGS_selected_gpus");
+  const bool launched = std::getenv("PADDLE_TRAINERS_NUM") != nullptr;
+  if (chosen == nullptr && launched) return context;
+  const int gpu = chosen == nullptr ? 0 : std::atoi(chosen);
+  // One that is not there is an error when the job begins.
+  context.device = at::Device(
+      at::kCUDA, static_cast<c10::DeviceIndex>(gpu < count ? gpu : 0));
+  return context;
+}
+
 }  // namespace
 
 ops::Context& DefaultContext() {
-  static ops::Context context;
+  static ops::Context context = FirstContext();
   return context;
 }
 
@@ -299,10 +322,7 @@ void BindTensor(nb::module_& m) {
     DefaultContext().device = ParseDevice(name);
   });
   m.def("get_device", [] { return DeviceName(DefaultContext().device); });
-  m.def("num_cuda_devices", [] {
-    return static_cast<int>(
-        at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0);
-  });
+  m.def("num_cuda_devices", NumGpus);
   m.def("set_default_dtype",
         [](DType dtype) { DefaultContext().default_dtype = dtype; });
   m.def("get_default_dtype", [] { return DefaultContext().default_dtype; });

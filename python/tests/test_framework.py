@@ -103,6 +103,21 @@ def test_the_device_is_where_new_tensors_are():
         paddle.set_device(0)
 
 
+def test_a_process_begins_on_the_gpu_that_was_chosen_for_it(monkeypatch):
+    def first_device(**environment):
+        for name in ("FLAGS_selected_gpus", "PADDLE_TRAINERS_NUM"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        return run("import paddle; print(paddle.get_device())").strip()
+
+    gpu = "gpu:0" if paddle._core.num_cuda_devices() else "cpu"
+    assert first_device() == gpu
+    assert first_device(PADDLE_TRAINERS_NUM="2", FLAGS_selected_gpus="0") == gpu
+    # Started as a job on the CPU.
+    assert first_device(PADDLE_TRAINERS_NUM="2") == "cpu"
+
+
 def test_without_a_gpu_one_warning_and_on_with_the_cpu(monkeypatch):
     monkeypatch.setattr(places._core, "num_cuda_devices", lambda: 0)
     monkeypatch.setattr(places, "_warned", False)

@@ -5,6 +5,7 @@ import os
 import warnings
 
 from .. import _core
+from ..framework.place import usable_device
 from .point_to_point import run_put_off
 
 __all__ = [
@@ -60,7 +61,7 @@ def _use_own_gpu():
     """Where GPUs are used, new tensors live on the one that the launcher chose."""
     chosen = os.environ.get("FLAGS_selected_gpus")
     if chosen and _core.get_device() != "cpu":
-        _core.set_device(f"cuda:{int(chosen.split(',')[0])}")
+        _core.set_device(usable_device(f"cuda:{int(chosen.split(',')[0])}"))
 
 
 def _role():
