@@ -284,7 +284,12 @@ def to_static(function=None, input_spec=None, build_strategy=None, **kwargs):
     can make a program of it. Calls compute as before.
 
     input_spec: a list of InputSpec, one for each argument of forward().
+    build_strategy, property, backend, full_graph, enable_fallback: how Paddle would run
+        the program; accepted.
     """
+    for name in kwargs:
+        if name not in ("property", "backend", "full_graph", "enable_fallback"):
+            raise TypeError(f"to_static has no argument '{name}'")
 
     def decorate(target):
         if isinstance(target, Layer):
@@ -353,7 +358,12 @@ class ProgramTranslator:
         return to_static(dygraph_func)
 
     def get_program(self, dygraph_func, *args, **kwargs):
-        """(main program, startup program, inputs, outputs) of the function."""
+        """(main program, startup program, inputs, outputs) of the function, whose
+        arguments are given by position."""
+        if kwargs:
+            raise TypeError(
+                f"ProgramTranslator.get_program: give {', '.join(kwargs)} by position"
+            )
         specs = [_map(a, _spec_of) for a in args]
         function = dygraph_func
         layer = getattr(function, "__self__", None)
@@ -619,6 +629,9 @@ class TracedLayer:
     def save_inference_model(self, path, feed=None, fetch=None, **kwargs):
         """Saves it; `feed` and `fetch` are positions of the inputs and outputs that are
         wanted."""
+        _static_io._check_known(
+            "TracedLayer.save_inference_model", kwargs, "clip_extra", "legacy_format"
+        )
         prefix = _static_io._prefix("save_inference_model", path)
         feeds, fetches = self._traced.feeds, self._traced.fetches
         feeds = feeds if feed is None else [feeds[i] for i in feed]

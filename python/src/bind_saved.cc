@@ -17,6 +17,7 @@
 #include "fleet/exec/saved_tensor.h"
 #include "fleet/exec/scope.h"
 #include "fleet/ops/eager.h"
+#include "fleet/program/prune.h"
 
 #include "program.h"
 #include "status.h"
@@ -184,6 +185,15 @@ void BindPrograms(nb::module_& m) {
       nb::arg("into"), nb::arg("program"), nb::arg("feeds"), nb::arg("fetches"),
       nb::arg("old") = false,
       "What `fetches` need from `feeds`; `old` in ops that Paddle 1.8 has.");
+  m.def(
+      "prune",
+      [](StaticProgram& into, const StaticProgram& program, const Names& feeds,
+         const Names& fetches) {
+        into.graph =
+            ValueOrThrow(program::Prune(*program.graph, feeds, fetches));
+      },
+      nb::arg("into"), nb::arg("program"), nb::arg("feeds"), nb::arg("fetches"),
+      "The operations that compute `fetches` from `feeds`, as they are.");
   m.def("feeds_of", [](const StaticProgram& program) {
     return exec::FeedsOf(*program.graph);
   });

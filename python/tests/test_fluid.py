@@ -368,8 +368,14 @@ def test_initializers_keep_their_old_arguments():
     np.testing.assert_array_equal(
         values(initializer.NumpyArrayInitializer(given), (2, 3)), given
     )
-    with pytest.raises(ValueError, match="paddle.seed"):
-        initializer.Normal(seed=3)
+    for kind in ("Uniform", "Normal", "TruncatedNormal", "Xavier", "MSRA"):
+        first, second, other = (
+            values(getattr(initializer, kind)(seed=seed), (4, 5)) for seed in (3, 3, 4)
+        )
+        np.testing.assert_array_equal(first, second, err_msg=kind)
+        assert not np.array_equal(first, other), kind
+    with pytest.raises(ValueError, match="diag_num=2.*NumpyArrayInitializer"):
+        initializer.Uniform(diag_num=2)
 
 
 def test_clips_and_regularizers_are_those_of_paddle():

@@ -110,6 +110,19 @@ def test_dropout_is_off_in_programs_for_tests():
     np.testing.assert_allclose(tested, value * 0.5)  # downgrade_in_infer
 
 
+def test_seeds_of_layers():
+    drawn_twice = [layers.gaussian_random([3, 4], 1.0, 2.0, seed=5) for _ in range(2)]
+    other = layers.gaussian_random([3, 4], 1.0, 2.0, seed=6, dtype="float64")
+    first, second, third = run([*drawn_twice, other])
+    np.testing.assert_array_equal(first, second)
+    assert third.dtype == np.float64 and not np.array_equal(first, third)
+    x = layers.data("x", [3])
+    with pytest.raises(ValueError, match="dropout: a seed of its own .3.*paddle.seed"):
+        layers.dropout(x, 0.5, seed=3)
+    with pytest.raises(ValueError, match="Dropout: a seed"):
+        fluid.dygraph.Dropout(0.5, seed=3)
+
+
 def test_auc_and_metrics_over_batches():
     x, y = layers.data("x", [2]), layers.data("y", [1], dtype="int64")
     area, last, states = layers.auc(input=x, label=y, num_thresholds=255)

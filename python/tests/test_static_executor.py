@@ -274,6 +274,63 @@ def test_operations_can_be_added_by_hand():
         block.append_op("scale", {"X": x}, {"Out": y}, {"scale": "three"})
 
 
+def test_variables_and_operations_refuse_what_they_do_not_know():
+    block = static.default_main_program().global_block()
+    with pytest.raises(TypeError, match="create_var has no argument 'error_clip'"):
+        block.create_var(name="v", error_clip=1.0)
+    with pytest.raises(ValueError, match="LOD_TENSOR.*not 'READER'"):
+        block.create_var(name="v", type="READER")
+    with pytest.raises(TypeError, match="append_op has no argument 'attributes'"):
+        block.append_op("scale", attributes={})
+    with pytest.raises(TypeError, match="create_parameter has no argument 'lr'"):
+        block.create_parameter(name="p", shape=[2], lr=0.5)
+    assert not block.has_var("v") and not block.has_var("p")
+
+
+def test_what_is_said_of_a_parameter_is_kept():
+    block = static.default_main_program().global_block()
+    slow = block.create_parameter(
+        name="slow", shape=[2], optimize_attr={"learning_rate": 0.5}, need_clip=False
+    )
+    fixed = block.create_parameter(name="fixed", shape=[2], trainable=False)
+    assert not slow.need_clip and not fixed.trainable
+    paddle.optimizer.SGD(0.1).minimize(paddle.sum(slow + fixed))
+    start()
+    before = [value_of("slow"), value_of("fixed")]
+    executor().run()
+    np.testing.assert_allclose(before[0] - value_of("slow"), [0.05, 0.05], rtol=1e-5)
+    np.testing.assert_array_equal(before[1], value_of("fixed"))
+
+
+def test_a_variable_is_filled_by_its_initializer():
+    fill = paddle.nn.initializer.Constant(3.0)
+    block = static.default_main_program().global_block()
+    v = block.create_var(name="v", shape=[2], dtype="float32", initializer=fill)
+    np.testing.assert_array_equal(executor().run(fetch_list=[v])[0], [3.0, 3.0])
+
+
+def test_only_what_is_fetched_runs_if_the_user_says_so():
+    x, unused = static.data("x", [None, 4]), static.data("unused", [None, 1])
+    y = static.nn.fc(x, 2)
+    loss = paddle.mean(y)
+    paddle.mean(unused)
+    paddle.optimizer.SGD(0.1).minimize(loss)
+    start()
+    exe, before = executor(), value_of("fc_0.w_0")
+    (pruned,) = exe.run(feed={"x": X}, fetch_list=[loss], use_prune=True)
+    np.testing.assert_array_equal(value_of("fc_0.w_0"), before)
+    feed = {"x": X, "unused": X[:, :1]}
+    np.testing.assert_array_equal(exe.run(feed=feed, fetch_list=[loss])[0], pruned)
+    assert not np.array_equal(value_of("fc_0.w_0"), before)
+    # A program that has changed is looked at again.
+    more = y * 2
+    feed = {"x": X, "unused": X[:, :1]}
+    twice, once = exe.run(feed=feed, fetch_list=[more, y.name], use_prune=True)
+    np.testing.assert_allclose(twice, 2 * once)
+    with pytest.raises(ValueError, match="depend on the data x"):
+        exe.run(feed={}, fetch_list=[loss], use_prune=True)
+
+
 def test_the_seed_of_a_program_fixes_its_parameters():
     values = []
     for seed in (7, 7, 8):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Initializers under their old names and with their old arguments.
 
-`seed` is accepted where it is 0: draws follow paddle.seed.
+`seed` other than 0 draws the same numbers every time; with 0 they follow paddle.seed.
 """
 
 from .. import nn as _nn
@@ -30,32 +30,30 @@ def Constant(value=0.0, force_cpu=False):
 
 
 def Uniform(low=-1.0, high=1.0, seed=0, diag_num=0, diag_step=0, diag_val=1.0):
-    _check_seed(seed)
     if diag_num:
-        raise ValueError("Uniform: a diagonal of its own is not supported")
-    return _nn.initializer.Uniform(low, high)
+        raise ValueError(
+            f"Uniform: diag_num={diag_num}, a diagonal of its own, is not supported; "
+            "give the values by NumpyArrayInitializer"
+        )
+    return _seeded(_nn.initializer.Uniform(low, high), seed)
 
 
 def Normal(loc=0.0, scale=1.0, seed=0):
-    _check_seed(seed)
-    return _nn.initializer.Normal(loc, scale)
+    return _seeded(_nn.initializer.Normal(loc, scale), seed)
 
 
 def TruncatedNormal(loc=0.0, scale=1.0, seed=0):
-    _check_seed(seed)
-    return _nn.initializer.TruncatedNormal(loc, scale)
+    return _seeded(_nn.initializer.TruncatedNormal(loc, scale), seed)
 
 
 def Xavier(uniform=True, fan_in=None, fan_out=None, seed=0):
-    _check_seed(seed)
     kind = _nn.initializer.XavierUniform if uniform else _nn.initializer.XavierNormal
-    return kind(fan_in, fan_out)
+    return _seeded(kind(fan_in, fan_out), seed)
 
 
 def MSRA(uniform=True, fan_in=None, seed=0):
-    _check_seed(seed)
     kind = _nn.initializer.KaimingUniform if uniform else _nn.initializer.KaimingNormal
-    return kind(fan_in)
+    return _seeded(kind(fan_in), seed)
 
 
 def NumpyArrayInitializer(value):
@@ -75,9 +73,6 @@ MSRAInitializer = MSRA
 BilinearInitializer = Bilinear
 
 
-def _check_seed(seed):
-    if seed:
-        raise ValueError(
-            f"a seed of its own ({seed}) is not supported for an initializer: call "
-            "paddle.seed"
-        )
+def _seeded(initializer, seed):
+    initializer._seed = int(seed)
+    return initializer

@@ -102,8 +102,15 @@ def save_inference_model(
     """Saves what computes `target_vars` from what is fed by name, for inference: a
     folder with the program in `__model__` and a file for each parameter, or all of them
     in `params_filename`. Returns the names of the targets.
+
+    export_for_deployment: must be True; a program to train on is saved by fluid.io.save.
     """
     function = "save_inference_model"
+    if not export_for_deployment:
+        raise NotImplementedError(
+            f"{function}: export_for_deployment=False, a program to train on: use "
+            "paddle.fluid.io.save"
+        )
     _static_io._executor(function, executor)
     program = main_program
     if isinstance(program, CompiledProgram):
@@ -144,8 +151,16 @@ def load_inference_model(
     pserver_endpoints=None,
 ):
     """What save_inference_model() saved, also as Paddle wrote it: (program, names to
-    feed, variables to fetch)."""
+    feed, variables to fetch).
+
+    pserver_endpoints: must be None; what was saved holds all parameters.
+    """
     function = "load_inference_model"
+    if pserver_endpoints:
+        raise NotImplementedError(
+            f"{function}: pserver_endpoints: a model for inference does not ask servers; "
+            "save it by fleet.save_inference_model, which takes the rows along"
+        )
     device = _static_io._executor(function, executor)
     folder = os.fsdecode(_static_io._path(function, dirname, "dirname"))
     if not os.path.isdir(folder) and os.path.exists(folder + ".pdmodel"):

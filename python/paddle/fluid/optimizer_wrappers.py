@@ -19,6 +19,10 @@ __all__ = ["DecayedAdagradOptimizer", "GradientMergeOptimizer", "RecomputeOptimi
 class _Wrapper:
     """What it does not do itself, the optimizer inside does."""
 
+    # Whether what apply_gradients appends keeps nothing from step to step beside what
+    # the optimizer inside keeps.
+    _without_state = False
+
     def __init__(self, optimizer):
         self.inner_optimizer = optimizer
 
@@ -34,7 +38,7 @@ class _Wrapper:
         callbacks=None,
     ):
         return self.inner_optimizer.backward(
-            loss, startup_program, parameter_list, no_grad_set
+            loss, startup_program, parameter_list, no_grad_set, callbacks
         )
 
     def apply_gradients(self, params_grads, startup_program=None):
@@ -53,6 +57,8 @@ class _Wrapper:
 class RecomputeOptimizer(_Wrapper):
     """Takes checkpoints: what lies between them is computed again in backward instead of
     kept. Results are the same."""
+
+    _without_state = True
 
     def __init__(self, optimizer):
         super().__init__(optimizer)
@@ -74,7 +80,9 @@ class RecomputeOptimizer(_Wrapper):
         no_grad_set=None,
         callbacks=None,
     ):
-        pairs = super().backward(loss, startup_program, parameter_list, no_grad_set)
+        pairs = super().backward(
+            loss, startup_program, parameter_list, no_grad_set, callbacks
+        )
         if isinstance(loss, Variable):
             recompute(loss.block.program, self._checkpoints)
         return pairs

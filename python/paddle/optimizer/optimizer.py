@@ -137,6 +137,10 @@ class Optimizer:
 
     _rescale_grad = 1.0
 
+    # In programs, while apply_gradients runs: a variable that says, step by step, whether
+    # everything stays as it is.
+    _skip_update = None
+
     # ---- a step ---------------------------------------------------------------------
 
     def step(self):
@@ -191,8 +195,10 @@ class Optimizer:
         """The (parameter, gradient) pairs that `loss.backward()` left; in a program,
         after the operations that compute them have been appended."""
         if isinstance(loss, _core.Variable):
+            from ..static.backward import refuse_callbacks
             from . import program_update
 
+            refuse_callbacks("Optimizer.backward", callbacks)
             return program_update.backward(
                 self, loss, startup_program, parameters, no_grad_set
             )

@@ -19,6 +19,15 @@ def _as_list(value):
     return list(value) if isinstance(value, (list, tuple, set)) else [value]
 
 
+def refuse_callbacks(function, callbacks):
+    """Functions that Paddle calls for each operation of backward."""
+    if callbacks:
+        raise NotImplementedError(
+            f"{function}: callbacks, which would be called for each operation of "
+            "backward, are not supported; look at the program's operations afterwards"
+        )
+
+
 def append_backward(
     loss,
     parameter_list=None,
@@ -33,8 +42,10 @@ def append_backward(
     no_grad_set: variables that have no gradient.
     checkpoints: variables, or their names, that are kept for backward. What lies between
     them is computed again when backward needs it, which saves its memory.
+    callbacks: not supported; look at the program's operations afterwards.
     Returns pairs of parameter and gradient.
     """
+    refuse_callbacks("append_backward", callbacks)
     if not isinstance(loss, Variable):
         raise TypeError(
             f"append_backward: loss must be a Variable, but got {type(loss).__name__}"

@@ -140,11 +140,19 @@ class CompiledProgram:
         return self
 
     def with_inference_optimize(self, config):
+        """The program itself: the executor optimizes what it runs."""
         return self
 
 
 class ParallelExecutor:
-    """An Executor for one program."""
+    """An Executor for one program.
+
+    share_vars_from: a ParallelExecutor whose scope is used, unless `scope` names one.
+    loss_name, exec_strategy, build_strategy: for several devices of one process; one
+        process runs on one device here.
+    num_trainers, trainer_id: must be those of one process; several are started by
+        fleetrun and exchange gradients through fleet.distributed_optimizer.
+    """
 
     def __init__(
         self,
@@ -161,8 +169,18 @@ class ParallelExecutor:
         from ..framework.place import CPUPlace, CUDAPlace
         from .executor import Executor, global_scope
 
+        if num_trainers != 1:
+            raise NotImplementedError(
+                f"ParallelExecutor: num_trainers={num_trainers}: use "
+                "fleet.distributed_optimizer(...) for the optimizer and start the "
+                "processes with fleetrun"
+            )
+        if scope is None:
+            scope = (
+                global_scope() if share_vars_from is None else share_vars_from._scope
+            )
         self._program = main_program or default_main_program()
-        self._scope = scope or global_scope()
+        self._scope = scope
         self._executor = Executor(CUDAPlace(0) if use_cuda else CPUPlace())
 
     @property

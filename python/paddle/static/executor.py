@@ -2,6 +2,7 @@
 """Running programs, and where what outlives a run is kept."""
 
 import contextlib
+import weakref
 
 from .. import _core
 from ..framework.place import CPUPlace, cuda_places, device_of, place_of
@@ -248,6 +249,7 @@ class Executor:
         self.place = place
         self._engine = _core.Executor(device_of(place))
         self._trainer = None  # of train_from_dataset
+        self._parts = weakref.WeakKeyDictionary()  # of programs, for use_prune
         self._closed = False
 
     def run(
@@ -267,6 +269,10 @@ class Executor:
 
         feed: arrays, Tensors or lists by the name of a data variable.
         fetch_list: Variables or names whose values are wanted.
+        use_prune: runs only what computes the values of `fetch_list`, so parameters stay
+            as they are; by default the whole program.
+        feed_var_name, fetch_var_name, use_program_cache, return_merged: accepted; what
+            was compiled is always kept, and one process has one device.
         Returns them in that order, as arrays; without return_numpy as Tensors, and
         as LoDTensors where they are sequences.
         """
@@ -292,6 +298,8 @@ class Executor:
             scope._set_number(name, scheduler())
         if self._closed:
             raise RuntimeError("the executor is closed: make a new one")
+        if use_prune:
+            program = self._pruned(program, feed, fetch_list)
         if return_numpy:
             return self._engine.run(program, feed, fetch_list, scope, True)
         return self._run_to_tensors(program, feed, fetch_list, scope)
@@ -312,6 +320,17 @@ class Executor:
             _sequence(value, lods[name]) if name in lods else value
             for name, value in zip(names, values)
         ]
+
+    def _pruned(self, program, feed, fetch_list):
+        """The part that computes `fetch_list`; made once for each version of a program."""
+        feeds = sorted(feed or ())
+        names = [v if isinstance(v, str) else v.name for v in fetch_list]
+        key = (program._version, tuple(feeds), tuple(names))
+        parts = self._parts.setdefault(program, {})
+        if key not in parts:
+            parts[key] = Program()
+            _core.prune(parts[key], program, feeds, names)
+        return parts[key]
 
     def _program_of(self, program):
         if isinstance(program, CompiledProgram):

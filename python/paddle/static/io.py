@@ -56,6 +56,23 @@ def _path(function, path, argument="path"):
         ) from None
 
 
+def _check_known(function, given, *known):
+    for name in given:
+        if name not in known:
+            raise TypeError(
+                f"{function} has no argument '{name}'; more than the ones by position "
+                f"are {', '.join(known)}"
+            )
+
+
+def _refuse_whole(function, kwargs):
+    if kwargs.get("skip_prune_program"):
+        raise NotImplementedError(
+            f"{function}: skip_prune_program=True: what fetch_vars do not need is "
+            "always left out"
+        )
+
+
 def _prefix(function, path_prefix):
     path = _path(function, path_prefix, "path_prefix")
     if isinstance(path, bytes):
@@ -143,6 +160,10 @@ def save_inference_model(path_prefix, feed_vars, fetch_vars, executor, **kwargs)
     program: the program of these variables, if it is not the default one.
     """
     function = "save_inference_model"
+    # How Paddle writes its files; ours have one form, which it reads.
+    form = ("clip_extra", "legacy_format")
+    _check_known(function, kwargs, "program", "skip_prune_program", *form)
+    _refuse_whole(function, kwargs)
     path = _prefix(function, path_prefix)
     _executor(function, executor)
     program, feeds, fetches = _endings(
@@ -167,6 +188,7 @@ def load_inference_model(path_prefix, executor, **kwargs):
     scope that is the global one.
     """
     function = "load_inference_model"
+    _check_known(function, kwargs, "model_filename", "params_filename")
     device = _executor(function, executor)
     model = kwargs.get("model_filename")
     params = kwargs.get("params_filename")
@@ -223,6 +245,8 @@ def _endings_of(program):
 def normalize_program(program, feed_vars, fetch_vars, **kwargs):
     """A program of its own that computes `fetch_vars` from `feed_vars`, for inference."""
     function = "normalize_program"
+    _check_known(function, kwargs, "skip_prune_program")
+    _refuse_whole(function, kwargs)
     program, feeds, fetches = _endings(function, program, feed_vars, fetch_vars)
     return _inference(program, feeds, fetches)
 
@@ -232,6 +256,7 @@ def normalize_program(program, feed_vars, fetch_vars, **kwargs):
 
 def serialize_program(feed_vars, fetch_vars, **kwargs):
     """The bytes of PREFIX.pdmodel."""
+    _check_known("serialize_program", kwargs, "program", "legacy_format")
     program, feeds, fetches = _endings(
         "serialize_program", kwargs.get("program"), feed_vars, fetch_vars
     )
@@ -241,6 +266,7 @@ def serialize_program(feed_vars, fetch_vars, **kwargs):
 def serialize_persistables(feed_vars, fetch_vars, executor, **kwargs):
     """The bytes of PREFIX.pdiparams, or None if the program has no parameters."""
     function = "serialize_persistables"
+    _check_known(function, kwargs, "program")
     _executor(function, executor)
     program, feeds, fetches = _endings(
         function, kwargs.get("program"), feed_vars, fetch_vars

@@ -324,9 +324,14 @@ def _create_var(
     stop_gradient=False,
     is_data=False,
     type=None,
+    initializer=None,
     **others,
 ):
-    """A variable of this block; the one that is there if the name is taken."""
+    """A variable of this block; the one that is there if the name is taken.
+
+    initializer: appends the operation that fills it to this block.
+    """
+    _check_known("Block.create_var", others, _OF_VARIABLES)
     if name is None:
         name = unique_name.generate("_generated_var")
     elif self.has_var(name):
@@ -337,25 +342,48 @@ def _create_var(
         "stop_gradient": bool(stop_gradient),
         "is_data": bool(is_data),
     }
-    if type is not None:
-        flags["kind"] = _KINDS.get(type, 7) if isinstance(type, str) else type
+    if isinstance(type, str):
+        if type not in _KINDS:
+            raise ValueError(
+                f"Block.create_var: type must be one of {list(_KINDS)}, not '{type}'"
+            )
+        flags["kind"] = _KINDS[type]
+    elif type is not None:
+        flags["kind"] = type
     kind = convert(dtype)
     kind = DType.float32 if kind is DType.none else kind
     dims = [-1 if n is None else int(n) for n in shape or ()]
-    return self._add_variable(name, dims, kind, flags)
+    variable = self._add_variable(name, dims, kind, flags)
+    if initializer is not None:
+        initializer(variable, self)
+    return variable
+
+
+# What Paddle's eager mode and its memory would look at.
+_OF_VARIABLES = ("belong_to_optimizer", "capacity", "is_leaf", "need_check_feed")
+_OF_OPERATIONS = ("stop_gradient",)
+
+
+def _check_known(function, given, known):
+    for name in given:
+        if name not in known:
+            raise TypeError(f"{function} has no argument '{name}'")
 
 
 def _append_op(self, type=None, inputs=None, outputs=None, attrs=None, **others):
     """Appends an operation; slots hold variables or names. Types of its outputs are
     worked out if the op is known."""
+    _check_known("Block.append_op", others, _OF_OPERATIONS)
     return self._insert(-1, type, inputs, outputs, attrs)
 
 
 def _prepend_op(self, type=None, inputs=None, outputs=None, attrs=None, **others):
+    _check_known("Block._prepend_op", others, _OF_OPERATIONS)
     return self._insert(0, type, inputs, outputs, attrs)
 
 
 def _insert_op(self, index, type=None, inputs=None, outputs=None, attrs=None, **others):
+    _check_known("Block._insert_op", others, _OF_OPERATIONS)
     return self._insert(index, type, inputs, outputs, attrs)
 
 
@@ -363,12 +391,19 @@ def _create_parameter(
     self, name=None, shape=None, dtype="float32", initializer=None, **attributes
 ):
     from ..framework.param_attr import ParamAttr
-    from ..framework.parameter import new_static_parameter
+    from ..framework.parameter import new_parameter
 
-    known = {k: attributes[k] for k in ("trainable", "regularizer") if k in attributes}
-    attr = ParamAttr(name=name, initializer=initializer, **known)
-    with program_guard(self.program):
-        return new_static_parameter(shape, attr, convert(dtype), False, None, "param")
+    of_attr = ("do_model_average", "need_clip", "regularizer", "trainable")
+    # A parameter always outlives a run; where its rows lie is decided by its look-ups.
+    fixed = ("is_distributed", "persistable", "stop_gradient", "optimize_attr")
+    _check_known("Block.create_parameter", attributes, (*of_attr, *fixed))
+    known = {k: attributes[k] for k in of_attr if k in attributes}
+    if "stop_gradient" in attributes:
+        known.setdefault("trainable", not attributes["stop_gradient"])
+    factor = (attributes.get("optimize_attr") or {}).get("learning_rate", 1.0)
+    attr = ParamAttr(name, initializer, factor, **known)
+    with program_guard(self.program), _setting(on=True):
+        return new_parameter(shape, attr, dtype, False, None, "param")
 
 
 def _block_parameters(self):

@@ -21,7 +21,13 @@ def save_dygraph(state_dict, model_path):
 
 def load_dygraph(model_path, **configs):
     """(parameters, optimizer state) of what lies at the prefix; None for a file
-    that is not there. The values are numpy arrays."""
+    that is not there. The values are numpy arrays.
+
+    keep_name_table: accepted; there is no such table in what is returned.
+    """
+    for name in configs:
+        if name != "keep_name_table":
+            raise TypeError(f"load_dygraph has no argument '{name}'")
     for suffix in (".pdparams", ".pdopt"):
         model_path = model_path.removesuffix(suffix)
     found = [

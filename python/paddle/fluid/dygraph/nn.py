@@ -156,7 +156,10 @@ class Dropout(_nn.Layer):
         dropout_implementation="downgrade_in_infer",
         is_test=False,
     ):
+        from ..layers.nn import refuse_seed
+
         super().__init__()
+        refuse_seed("Dropout", seed)
         self._p = p
         self._implementation = dropout_implementation
         self._is_test = is_test

@@ -121,6 +121,14 @@ def mul(x, y, x_num_col_dims=1, y_num_col_dims=1, name=None):
     return _ops.mul(x, y, x_num_col_dims, y_num_col_dims)
 
 
+def refuse_seed(function, seed):
+    if seed:
+        raise ValueError(
+            f"{function}: a seed of its own ({seed}), which drops the same elements in "
+            "every step, is not supported: call paddle.seed"
+        )
+
+
 def dropout(
     x,
     dropout_prob,
@@ -138,6 +146,7 @@ def dropout(
             f"dropout: dropout_implementation must be one of {tuple(modes)}, not "
             f"{dropout_implementation!r}"
         )
+    refuse_seed("dropout", seed)
     mode = modes[dropout_implementation]
     return _F.dropout(x, dropout_prob, training=not is_test, mode=mode)
 

@@ -24,6 +24,7 @@ from ... import (
 from ...framework.dtype import convert
 from ...static.global_variable import create_global_var
 from ...static.program import default_main_program
+from ...tensor.shape_argument import split as _split
 from ...utils import unique_name
 from .activate import activate
 
@@ -113,7 +114,8 @@ def uniform_random(shape, dtype="float32", min=-1.0, max=1.0, seed=0, name=None)
 
 
 def gaussian_random(shape, mean=0.0, std=1.0, seed=0, dtype="float32", name=None):
-    return paddle.cast(paddle.normal(mean, std, shape), dtype)
+    dims, tensor = _split("gaussian_random", "shape", shape)
+    return _ops.gaussian_random(tensor, dims, mean, std, seed, convert(dtype))
 
 
 def reshape(x, shape, actual_shape=None, act=None, inplace=False, name=None):

@@ -65,7 +65,7 @@ class Uniform(Initializer):
         self._high = high
 
     def _value(self, shape, dtype):
-        return _uniform(shape, dtype, self._low, self._high)
+        return _uniform(shape, dtype, self._low, self._high, self._seed)
 
 
 class Normal(Initializer):
@@ -77,7 +77,7 @@ class Normal(Initializer):
         self._std = std
 
     def _value(self, shape, dtype):
-        return _normal(shape, dtype, self._mean, self._std)
+        return _normal(shape, dtype, self._mean, self._std, self._seed)
 
 
 class TruncatedNormal(Initializer):
@@ -90,7 +90,7 @@ class TruncatedNormal(Initializer):
 
     def _value(self, shape, dtype):
         return _ops.truncated_gaussian_random(
-            shape=shape, mean=self._mean, std=self._std, dtype=dtype
+            shape=shape, mean=self._mean, std=self._std, seed=self._seed, dtype=dtype
         )
 
 
@@ -114,7 +114,7 @@ class XavierNormal(_Xavier):
     """Normal with deviation sqrt(2 / (fan_in + fan_out))."""
 
     def _value(self, shape, dtype):
-        return _normal(shape, dtype, 0.0, self._std(shape))
+        return _normal(shape, dtype, 0.0, self._std(shape), self._seed)
 
 
 class XavierUniform(_Xavier):
@@ -122,7 +122,7 @@ class XavierUniform(_Xavier):
 
     def _value(self, shape, dtype):
         limit = math.sqrt(3.0) * self._std(shape)
-        return _uniform(shape, dtype, -limit, limit)
+        return _uniform(shape, dtype, -limit, limit, self._seed)
 
 
 class _Kaiming(Initializer):
@@ -140,7 +140,7 @@ class KaimingNormal(_Kaiming):
     """Normal with deviation sqrt(2 / fan_in), for layers before a ReLU."""
 
     def _value(self, shape, dtype):
-        return _normal(shape, dtype, 0.0, self._std(shape))
+        return _normal(shape, dtype, 0.0, self._std(shape), self._seed)
 
 
 class KaimingUniform(_Kaiming):
@@ -148,7 +148,7 @@ class KaimingUniform(_Kaiming):
 
     def _value(self, shape, dtype):
         limit = math.sqrt(3.0) * self._std(shape)
-        return _uniform(shape, dtype, -limit, limit)
+        return _uniform(shape, dtype, -limit, limit, self._seed)
 
 
 class Orthogonal(Initializer):
@@ -178,12 +178,12 @@ class Orthogonal(Initializer):
         return Assign(self._gain * q.reshape(shape))._value(shape, dtype)
 
 
-def _uniform(shape, dtype, low, high):
-    return _ops.uniform_random(shape=shape, min=low, max=high, dtype=dtype)
+def _uniform(shape, dtype, low, high, seed):
+    return _ops.uniform_random(shape=shape, min=low, max=high, seed=seed, dtype=dtype)
 
 
-def _normal(shape, dtype, mean, std):
-    return _ops.gaussian_random(shape=shape, mean=mean, std=std, dtype=dtype)
+def _normal(shape, dtype, mean, std, seed=0):
+    return _ops.gaussian_random(shape=shape, mean=mean, std=std, seed=seed, dtype=dtype)
 
 
 def _check_std(name, std):
