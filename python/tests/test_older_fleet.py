@@ -375,6 +375,55 @@ def test_hdfs_runs_its_program(tmp_path):
         HDFSClient(str(tmp_path / "nowhere")).is_exist("/x")
 
 
+def test_checkpoints_may_lie_elsewhere(tmp_path):
+    far = tmp_path / "far"
+    program = tmp_path / "bin" / "hadoop"
+    program.parent.mkdir()
+    # /x is the folder far/x.
+    program.write_text(
+        "#!/bin/sh\n"
+        f"far={far}\n"
+        "shift\n"
+        'case "$1" in\n'
+        '-test) test "$2" "$far$3";;\n'
+        '-mkdir) mkdir -p "$far$3";;\n'
+        '-put) cp -r "$2" "$far$3";;\n'
+        '-get) cp -r "$far$2" "$3";;\n'
+        '-mv) mv "$far$2" "$far$3";;\n'
+        '-rm) rm -r "$far$4";;\n'
+        '-ls) for f in "$far$2"/*; do echo "drwxr-xr-x - u g 0 d t $f"; done;;\n'
+        "esac\n"
+    )
+    program.chmod(0o755)
+    fleet = Collective()
+    fleet.init(role_maker.PaddleCloudRoleMaker(is_collective=True))
+    loss = regression()
+    fleet.distributed_optimizer(fluid.optimizer.SGD(0.1)).minimize(loss)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fleet.startup_program)
+    weight = fluid.default_main_program().all_parameters()[0].name
+
+    def value():
+        return np.array(fluid.global_scope().find_var(weight).get_tensor())
+
+    saved, client = value(), HDFSClient(str(tmp_path))
+    where = {"fs": client, "local_cache_path": str(tmp_path / "cache")}
+    folder, number = fleet.save_checkpoint(exe, "/saved", 0, TrainStatus(4), **where)
+    assert (folder, number) == ("/saved/__paddle_checkpoint__0", 0)
+    assert (far / "saved" / "__paddle_checkpoint__0" / weight).is_file()
+    exe.run(fleet.startup_program)
+    assert not np.array_equal(value(), saved)
+    found = TrainStatus()
+    assert fleet.load_checkpoint(exe, "/saved", 1, found, **where)
+    np.testing.assert_array_equal(value(), saved)
+    assert found == TrainStatus(4)
+    assert os.listdir(tmp_path / "cache") == [] and not os.path.exists("/saved")
+    with pytest.raises(Exception, match="/nothing is not there"):
+        client.mv("/nothing", "/else")
+    with pytest.raises(Exception, match="/saved is there already"):
+        client.mv(folder, "/saved")
+
+
 def test_files_of_this_host(tmp_path):
     from paddle.distributed.fleet.utils import LocalFS
 

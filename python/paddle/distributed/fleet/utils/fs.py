@@ -130,6 +130,9 @@ class HDFSClient(FS):
         hadoop_home: where it is installed; bin/hadoop lies in it.
         configs: settings such as fs.default.name and hadoop.job.ugi.
         time_out: of a command, in milliseconds.
+        sleep_inter: accepted; a command is not tried again.
+
+    `multi_processes` of upload() and download() is accepted: hadoop copies by itself.
     """
 
     def __init__(
@@ -211,8 +214,15 @@ class HDFSClient(FS):
             self._do("-rm", "-r", "-f", fs_path)
 
     def mv(self, fs_src_path, fs_dst_path, overwrite=False, test_exists=True):
+        """Gives a file or folder another name; `test_exists` looks before whether the
+        old one is there and the new one is not."""
         if overwrite:
             self.delete(fs_dst_path)
+        if test_exists:
+            if not self.is_exist(fs_src_path):
+                raise FSFileNotExistsError(f"{fs_src_path} is not there")
+            if self.is_exist(fs_dst_path):
+                raise FSFileExistsError(f"{fs_dst_path} is there already")
         self._do("-mv", fs_src_path, fs_dst_path)
 
     def touch(self, fs_path, exist_ok=True):

@@ -134,7 +134,10 @@ class Collective(Fleet):
         remain_all_checkpoint=True,
     ):
         """Saves the program's variables and the status to a new folder below `path`:
-        the first worker does. Returns the folder and its number."""
+        the first worker does. Returns the folder and its number.
+
+        Where `fs` has its files elsewhere, they are written to `local_cache_path` first.
+        """
         if not self.is_first_worker():
             return None
         fs = LocalFS() if fs is None else fs
@@ -142,15 +145,31 @@ class Collective(Fleet):
         folder = os.path.join(path, f"{self._PREFIX}{number}")
         unfinished = f"{folder}.tmp"
         fs.delete(unfinished)
-        fs.mkdirs(unfinished)
-        self.save_persistables(executor, unfinished, main_program)
-        status = os.path.join(unfinished, self._STATUS)
+        here, made = LocalFS(), unfinished
+        if fs.need_upload_download():
+            made = self._cache(local_cache_path, trainer_id, number)
+        here.mkdirs(made)
+        self.save_persistables(executor, made, main_program)
+        status = os.path.join(made, self._STATUS)
         with open(status, "w", encoding="utf8") as file:
             json.dump({"epoch_no": train_status._epoch_no}, file)
+        if made != unfinished:
+            fs.mkdirs(path)
+            fs.upload(made, unfinished)
+            here.delete(made)
         fs.mv(unfinished, folder)
         if not remain_all_checkpoint:
             self.clean_redundant_checkpoints(path, fs)
         return folder, number
+
+    def _cache(self, local_cache_path, trainer_id, number):
+        """A name below `local_cache_path` that is free."""
+        here = LocalFS()
+        here.mkdirs(local_cache_path)
+        name = f"{self._PREFIX}{number}.of_{trainer_id}"
+        cache = os.path.join(local_cache_path, name)
+        here.delete(cache)
+        return cache
 
     def clean_redundant_checkpoints(self, root_path, fs=None):
         """Removes all but the newest."""
@@ -171,7 +190,8 @@ class Collective(Fleet):
         checkpoint_no=None,
     ):
         """Loads the newest checkpoint below `path`, or that number, and sets the
-        status. Returns whether there was one.
+        status. Returns whether there was one. Where `fs` has its files elsewhere, they
+        come by `local_cache_path`.
 
         Raises:
             ValueError: there is none, and `ignore_empty` is false.
@@ -187,10 +207,17 @@ class Collective(Fleet):
                 raise ValueError(f"there is no checkpoint below '{path}'")
             return False
         folder = os.path.join(path, f"{self._PREFIX}{numbers[-1]}")
+        remote = fs.need_upload_download()
+        if remote:
+            cache = self._cache(local_cache_path, trainer_id, numbers[-1])
+            fs.download(folder, cache)
+            folder = cache
         io.load_persistables(executor, folder, main_program or self.main_program)
         status = os.path.join(folder, self._STATUS)
         with open(status, encoding="utf8") as file:
             train_status._epoch_no = json.load(file)["epoch_no"]
+        if remote:
+            LocalFS().delete(folder)
         return True
 
 
