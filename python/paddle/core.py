@@ -102,13 +102,14 @@ __getattr__ = on_first_use(
     __package__,
     {
         "LoDTensor": (".static.executor", "LoDTensor"),
+        "ProgramDesc": (".static.program", "ProgramDesc"),
         "Scope": (".static.executor", "Scope"),
         "Tensor": (".static.executor", "LoDTensor"),
         "globals": (".fluid.flags", "flags"),
     },
     explain(
         __name__,
-        static_graphs="ProgramDesc Executor",
-        the_parameter_server="Gloo",
+        the_C_interface_of_Paddle="Executor",
+        the_binding_of_Gloo="Gloo",
     ),
 )

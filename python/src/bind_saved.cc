@@ -18,6 +18,7 @@
 #include "fleet/exec/scope.h"
 #include "fleet/ops/eager.h"
 #include "fleet/program/prune.h"
+#include "fleet/program/text.h"
 
 #include "program.h"
 #include "status.h"
@@ -185,6 +186,16 @@ void BindPrograms(nb::module_& m) {
       nb::arg("into"), nb::arg("program"), nb::arg("feeds"), nb::arg("fetches"),
       nb::arg("old") = false,
       "What `fetches` need from `feeds`; `old` in ops that Paddle 1.8 has.");
+  m.def(
+      "parse_program_text",
+      [](StaticProgram& into, const std::string& text,
+         const std::string& where) {
+        Result<std::unique_ptr<program::Program>> read =
+            program::ParseText(text);
+        ThrowIfError(read.status().WithContext(where));
+        into.graph = *std::move(read);
+      },
+      nb::arg("into"), nb::arg("text"), nb::arg("where"));
   m.def(
       "prune",
       [](StaticProgram& into, const StaticProgram& program, const Names& feeds,

@@ -449,10 +449,30 @@ def test_what_comes_later_says_with_what(name, reason):
         getattr(fleet, name)()
 
 
+def test_programs_in_files_of_both_kinds(tmp_path):
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program, paddle.static.Program()):
+        paddle.enable_static()
+        try:
+            paddle.tanh(paddle.static.data("x", [None, 2]))
+        finally:
+            paddle.disable_static()
+    folder, text = str(tmp_path), str(program)
+    fleet.util._save_program(program, str(tmp_path / "net"))
+    assert str(fleet.util._load_program(tmp_path / "net", is_text=False)) == text
+    assert fleet.util._program_type_trans(folder, "net", False) == "net.pbtxt"
+    assert (tmp_path / "net.pbtxt").read_text() == text
+    assert fleet.util._program_type_trans(folder, "net.pbtxt", True) == "net.pbtxt.bin"
+    assert (tmp_path / "net.pbtxt.bin").read_bytes() == (tmp_path / "net").read_bytes()
+    (tmp_path / "net.pbtxt").write_text("{ // block 0\n  nonsense\n}\n")
+    with pytest.raises(ValueError, match="net.pbtxt.*line 2"):
+        fleet.util._load_program(tmp_path / "net.pbtxt", is_text=True)
+
+
 def test_modules_that_come_later_say_with_what():
-    with pytest.raises(NotImplementedError, match="static graphs"):
+    with pytest.raises(NotImplementedError, match="meta optimizers as classes"):
         _ = fleet.meta_optimizers
-    with pytest.raises(NotImplementedError, match="static graphs"):
+    with pytest.raises(NotImplementedError, match="load_inference_model"):
         fleet.util._visualize_graphviz(None, "folder", "name")
     with pytest.raises(AttributeError, match="no attribute 'captain'"):
         _ = fleet.util.captain

@@ -608,6 +608,12 @@ def test_what_belongs_to_later_says_so(module, name, reason):
         getattr(module, name)
 
 
+def test_programs_of_layers_are_those_of_jit():
+    for name in ("ProgramTranslator", "TracedLayer", "TranslatedLayer", "declarative"):
+        assert getattr(fluid.dygraph, name) is getattr(paddle.jit, name)
+    assert fluid.dygraph.jit is paddle.jit
+
+
 def test_what_never_was_is_an_attribute_error():
     for module in (fluid, fluid.layers, fluid.io, fluid.core):
         with pytest.raises(AttributeError, match="no attribute 'nonsense'"):

@@ -169,7 +169,7 @@ __getattr__ = _on_first_use(
     },
     _explain(
         __name__,
-        the_parameter_server="DataFeedDesc distributed",
+        servers_of_pslib="DataFeedDesc distributed",
         measuring="profiler average evaluator install_check",
     ),
 )

@@ -44,8 +44,8 @@ for _name in """
 
 _later = explain(
     __name__,
-    static_graphs="meta_optimizers",
-    the_parameter_server="init_coordinator make_fl_strategy get_fl_client",
+    meta_optimizers_as_classes="meta_optimizers",
+    federated_training="init_coordinator make_fl_strategy get_fl_client",
     hybrid_parallel_training="meta_parallel CommunicateTopology HybridCommunicateGroup",
 )
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Eager mode as Paddle 1.x spelt it."""
 
-from ..._later import explain
+from ..._later import on_first_use
 from ...autograd import grad, no_grad
 from ...nn import BatchNorm, Layer, LayerList, ParameterList, Sequential
 from . import base, checkpoint, learning_rate_scheduler, nn, parallel
@@ -60,8 +60,15 @@ __all__ = [
     "to_variable",
 ]
 
-__getattr__ = explain(
+# Programs of layers, which eager scripts seldom need.
+__getattr__ = on_first_use(
     __name__,
-    static_graphs="TracedLayer TranslatedLayer ProgramTranslator declarative "
-    "dygraph_to_static_func jit",
+    {
+        "ProgramTranslator": ("...jit", "ProgramTranslator"),
+        "TracedLayer": ("...jit", "TracedLayer"),
+        "TranslatedLayer": ("...jit", "TranslatedLayer"),
+        "declarative": ("...jit", "declarative"),
+        "dygraph_to_static_func": ("...jit", "declarative"),
+        "jit": ("...jit",),
+    },
 )

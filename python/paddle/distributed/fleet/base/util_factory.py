@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """fleet.util: small things that the workers of a job do together."""
 
+import os
+
 __all__ = ["UtilBase"]
 
 
@@ -55,17 +57,43 @@ class UtilBase:
         if self._role()._worker_index() == rank_id:
             print(message)
 
+    def _save_program(self, program, model_filename="__model__", is_text=False):
+        """Writes a program to a file, as Paddle's message or as its text here."""
+        from ....static.io import save_to_file
+
+        if is_text:
+            save_to_file(model_filename, program.to_string().encode())
+        else:
+            save_to_file(model_filename, program.desc.serialize_to_string())
+
+    def _load_program(self, path, is_text):
+        """The program in a file of _save_program(), or in one of Paddle's messages."""
+        from .... import _core
+        from ....static import Program
+        from ....static.io import load_from_file
+
+        content = load_from_file(path)
+        if not is_text:
+            return Program.parse_from_string(content)
+        program = Program()
+        _core.parse_program_text(program, content.decode(), os.fspath(path))
+        return program
+
+    def _program_type_trans(self, prog_dir, prog_fn, is_text):
+        """Writes the program of a file in its other form beside it; returns the name."""
+        program = self._load_program(os.path.join(prog_dir, prog_fn), is_text)
+        name = prog_fn + (".bin" if is_text else ".pbtxt")
+        self._save_program(program, os.path.join(prog_dir, name), not is_text)
+        return name
+
     def __getattr__(self, name):
-        if name in _OF_PROGRAMS:
-            raise NotImplementedError(f"fleet.util.{name} comes with static graphs")
+        if name in _OF_PADDLE:
+            raise NotImplementedError(
+                f"fleet.util.{name}: use static.load_inference_model, which says what is "
+                "wrong with a model, and Program.to_string"
+            )
         raise AttributeError(f"'UtilBase' object has no attribute '{name}'")
 
 
-_OF_PROGRAMS = (
-    "_load_program",
-    "_params_check",
-    "_program_type_trans",
-    "_proto_check",
-    "_save_program",
-    "_visualize_graphviz",
-)
+# They look into Paddle's own files.
+_OF_PADDLE = ("_params_check", "_proto_check", "_visualize_graphviz")
