@@ -2,6 +2,7 @@
 #include "fleet/ops/kernels.h"
 
 #include "fleet/base/check.h"
+#include "fleet/ops/crf.h"
 #include "fleet/program/define_ops.h"
 
 namespace fleet::ops {
@@ -28,6 +29,7 @@ OpLibrary::OpLibrary() {
   AddRnnKernels(kernels_);
   AddOlderKernels(kernels_);
   AddSequenceKernels(kernels_);
+  AddCrfKernels(kernels_);
   AddManipulationKernels(kernels_);
   AddIndexingKernels(kernels_);
   AddSearchKernels(kernels_);

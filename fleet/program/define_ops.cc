@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/program/define_ops.h"
 
+#include "fleet/program/define_crf.h"
+
 namespace fleet::program {
 
 void DefineAllOps(OpRegistry& ops) {
@@ -20,6 +22,7 @@ void DefineAllOps(OpRegistry& ops) {
   DefineControlOps(ops);
   DefineOlderOps(ops);
   DefineSequenceOps(ops);
+  DefineCrfOps(ops);
   DefineOptimizerOps(ops);
   DefineCollectiveOps(ops);
   DefineParameterServerOps(ops);

@@ -20,6 +20,7 @@ std::string_view KeptFrom(std::string_view type) {
                                  "sequence_conv", "sequence_enumerate",
                                  "row_conv"};
   if (std::find(kFromX.begin(), kFromX.end(), type) != kFromX.end()) return "X";
+  if (type == "crf_decoding") return "Emission";
   return type == "sequence_expand_as" ? "Y" : "";
 }
 

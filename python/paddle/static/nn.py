@@ -28,6 +28,7 @@ from .norm_layers import (
 )
 from .python_ops import py_func
 from .remote_embedding import sparse_embedding
+from .tagging import crf_decoding
 
 __all__ = [
     "batch_norm",
@@ -39,6 +40,7 @@ __all__ = [
     "conv3d",
     "conv3d_transpose",
     "create_parameter",
+    "crf_decoding",
     "cross_entropy",
     "data_norm",
     "embedding",
@@ -59,5 +61,5 @@ __all__ = [
 
 __getattr__ = explain(
     __name__,
-    object_detection_and_tagging="crf_decoding deform_conv2d multi_box_head",
+    object_detection="deform_conv2d multi_box_head",
 )

@@ -13,6 +13,7 @@ from ...static.nn import (
     conv2d_transpose,
     conv3d,
     conv3d_transpose,
+    crf_decoding,
     data_norm,
     group_norm,
     instance_norm,
@@ -23,6 +24,7 @@ from ...static.nn import (
     spectral_norm,
 )
 from ...static.program import layer_guard
+from ...static.tagging import linear_chain_crf
 
 __all__ = [
     "batch_norm",
@@ -33,12 +35,14 @@ __all__ = [
     "conv3d_transpose",
     "create_global_var",
     "create_parameter",
+    "crf_decoding",
     "data_norm",
     "embedding",
     "fc",
     "group_norm",
     "instance_norm",
     "layer_norm",
+    "linear_chain_crf",
     "nce",
     "prelu",
     "row_conv",
