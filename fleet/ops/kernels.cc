@@ -3,6 +3,7 @@
 
 #include "fleet/base/check.h"
 #include "fleet/ops/crf.h"
+#include "fleet/ops/detection.h"
 #include "fleet/program/define_ops.h"
 
 namespace fleet::ops {
@@ -30,6 +31,8 @@ OpLibrary::OpLibrary() {
   AddOlderKernels(kernels_);
   AddSequenceKernels(kernels_);
   AddCrfKernels(kernels_);
+  AddDeformableConvKernels(kernels_);
+  AddPriorBoxKernels(kernels_);
   AddManipulationKernels(kernels_);
   AddIndexingKernels(kernels_);
   AddSearchKernels(kernels_);

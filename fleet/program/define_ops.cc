@@ -2,6 +2,7 @@
 #include "fleet/program/define_ops.h"
 
 #include "fleet/program/define_crf.h"
+#include "fleet/program/define_detection.h"
 
 namespace fleet::program {
 
@@ -23,6 +24,7 @@ void DefineAllOps(OpRegistry& ops) {
   DefineOlderOps(ops);
   DefineSequenceOps(ops);
   DefineCrfOps(ops);
+  DefineDetectionOps(ops);
   DefineOptimizerOps(ops);
   DefineCollectiveOps(ops);
   DefineParameterServerOps(ops);

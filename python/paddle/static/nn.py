@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers as functions that make their parameters themselves."""
 
-from .._later import explain
 from ..framework.parameter import create_parameter
 from ..tensor.math import mean
 from .control_flow import case, cond, switch_case, while_loop
+from .detection import deform_conv2d, multi_box_head
 from .layers import (
     bilinear_tensor_product,
     conv2d,
@@ -43,12 +43,14 @@ __all__ = [
     "crf_decoding",
     "cross_entropy",
     "data_norm",
+    "deform_conv2d",
     "embedding",
     "fc",
     "group_norm",
     "instance_norm",
     "layer_norm",
     "mean",
+    "multi_box_head",
     "nce",
     "prelu",
     "py_func",
@@ -58,8 +60,3 @@ __all__ = [
     "switch_case",
     "while_loop",
 ]
-
-__getattr__ = explain(
-    __name__,
-    object_detection="deform_conv2d multi_box_head",
-)

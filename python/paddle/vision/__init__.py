@@ -4,7 +4,7 @@
 The names of the three packages are here as well: `paddle.vision.resnet18`.
 """
 
-from . import datasets, models, transforms
+from . import datasets, models, ops, transforms
 from .datasets import *  # noqa: F403
 from .image import get_image_backend, image_load, set_image_backend
 from .models import *  # noqa: F403
@@ -15,6 +15,7 @@ __all__ = [
     "get_image_backend",
     "image_load",
     "models",
+    "ops",
     "set_image_backend",
     "transforms",
     *datasets.__all__,

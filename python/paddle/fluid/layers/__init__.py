@@ -5,6 +5,7 @@ from ..._later import explain
 from . import (
     collective,
     control_flow,
+    detection,
     io,
     learning_rate_scheduler,
     loss,
@@ -16,6 +17,7 @@ from . import (
     tensor,
 )
 from .control_flow import *  # noqa: F403
+from .detection import *  # noqa: F403
 from .io import *  # noqa: F403
 from .learning_rate_scheduler import *  # noqa: F403
 from .loss import *  # noqa: F403
@@ -28,6 +30,7 @@ from .tensor import *  # noqa: F403
 
 __all__ = [
     *control_flow.__all__,
+    *detection.__all__,
     *io.__all__,
     *learning_rate_scheduler.__all__,
     *loss.__all__,
