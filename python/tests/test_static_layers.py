@@ -244,6 +244,14 @@ def test_data_norm_adds_every_batch_to_its_sums():
     np.testing.assert_array_equal(value_of("dn.batch_size"), before)
 
 
+def test_data_norm_has_sums_of_its_own_rank(monkeypatch):
+    x = static.data("x", [None, 3])
+    static.nn.data_norm(x, sync_stats=True)
+    monkeypatch.setattr(paddle.distributed.parallel, "get_world_size", lambda: 2)
+    with pytest.raises(NotImplementedError, match="sync_stats=True.*sync_batch_norm"):
+        static.nn.data_norm(x, sync_stats=True)
+
+
 def test_data_norm_with_scale_and_shift():
     x = drawn(5, 3)
     first = {"batch_size": 4.0, "batch_sum": 8.0, "batch_square": 16.0, "scale_w": 3.0}

@@ -2,7 +2,8 @@
 """Names of Paddle 1.x, for the scripts that still use them.
 
 Everything here is another name, or another order of arguments, for what the rest
-of the package does.
+of the package does. Arguments that say how Paddle should compute are accepted and have no
+effect: use_cudnn, force_cpu, inplace, zero_copy, dtype of a learning rate.
 """
 
 from .._later import explain as _explain

@@ -182,6 +182,7 @@ class DataLoader:
         """A loader over an InMemoryDataset or QueueDataset: each iteration is a pass,
         and yields batches that Executor.run takes as its feed.
 
+        places: accepted; the executor brings batches to its device.
         drop_last: what does not fill the last batch is left out.
         """
         return _DatasetLoader(dataset, drop_last)

@@ -22,6 +22,9 @@ class GeneratorLoader:
     loader feeds the program itself: after start() every run takes the next
     batch, which a thread has read ahead, and raises EOFException when there is
     none; then reset() makes it ready for the next start().
+
+    `use_double_buffer` and `places` are accepted: batches are always read ahead, and the
+    executor brings them to its device.
     """
 
     def __init__(

@@ -83,6 +83,10 @@ class Optimizer:
             parameter's ParamAttr comes first.
         grad_clip: one of paddle.nn.ClipGradBy*.
         name: kept, for messages.
+
+    The rules also accept multi_precision and use_multi_tensor: eagerly, parameters in
+    half precision always have a copy in float32 that is updated, and all parameters of
+    a group are always updated in one call.
     """
 
     # What a parameter group may set beside the settings of every optimizer.

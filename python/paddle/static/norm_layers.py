@@ -188,7 +188,16 @@ def data_norm(
 
     param_attr: may be a dict with the first values of the sums, 'batch_size',
         'batch_sum' and 'batch_square', and of 'scale_w' and 'bias'.
+    sync_stats: must be False where several ranks train together: each has its own sums.
     """
+    if sync_stats:
+        from ..distributed.parallel import get_world_size  # here: it brings collectives
+
+        if get_world_size() > 1:
+            raise NotImplementedError(
+                "data_norm(): sync_stats=True, sums over all ranks, is not supported; "
+                "batch_norm with strategy.sync_batch_norm has them"
+            )
     columns = _channels("data_norm", input, data_layout)
     first = {"batch_size": 1e4, "batch_sum": 0.0, "batch_square": 1e4}
     given = param_attr if isinstance(param_attr, dict) else {}

@@ -142,6 +142,7 @@ class DistributeTranspiler:
             trainers: how many trainers there are; in mode "nccl2" their endpoints,
                 joined by commas.
             sync_mode: takes the place of the config's where that is true too.
+            current_endpoint: accepted; in mode "nccl2" it is the one of trainer_id.
         """
         main = default_main_program() if program is None else program
         startup = startup_program or default_startup_program()
