@@ -44,10 +44,14 @@ struct InitOptions {
 // One worker of a collective job: its role, its connection to the others, and
 // the collectives over them. Timeouts come from the environment
 // (docs/configuration.md). Several may live in one process, each as one rank.
+// One thread at a time; a communicator's Abort may come from any.
 class Fleet final {
  public:
-  // Meets the other ranks. InvalidArgument for an environment that makes no
-  // sense, DeadlineExceeded naming the ranks that never came.
+  // Meets the other ranks, which may take until FLEET_START_TIMEOUT.
+  // InvalidArgument for an environment that makes no sense and for a role that
+  // is no worker's, DeadlineExceeded naming the ranks that never came,
+  // Unavailable for one that failed meanwhile, Unimplemented for a backend
+  // (FLEET_COMM) that is not built in. What options.interrupt answers ends it.
   static Result<std::unique_ptr<Fleet>> Init(InitOptions options = {});
 
   // A process that ends without Finish has failed, and the others are told.
@@ -66,7 +70,8 @@ class Fleet final {
   // For a collective that begins now.
   base::Deadline deadline() const;
 
-  // Leaves the job: this rank's part ended well. Idempotent.
+  // Leaves the job: this rank's part ended well. Rank 0, where the others
+  // meet, waits for them to leave too, at most timeout(). Idempotent.
   void Finish();
 
  private:

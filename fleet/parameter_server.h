@@ -60,11 +60,14 @@ struct ServerOptions {
 // A server of the job. The environment says the rest (docs/configuration.md).
 class ParameterServer final {
  public:
-  // Takes its endpoint of `role` and serves from then on.
+  // Takes its endpoint of `role` and serves from then on. InvalidArgument for a
+  // role that is no server's and for a variable of the environment that makes
+  // no sense; an endpoint that is taken is told by the system's error.
   static Result<std::unique_ptr<ParameterServer>> Start(
       const cluster::Role& role, const ServerOptions& options);
 
-  // Until every worker has stopped; Unavailable names workers that were lost.
+  // Until every worker has stopped, however long that takes; the log names
+  // workers that do not come. Unavailable names workers that were lost.
   Status Run() { return serving_->Run(); }
 
   ps::PsServer& server() { return serving_->server(); }
@@ -89,7 +92,9 @@ struct WorkerOptions {
   base::InterruptCheck interrupt;
 };
 
-// A worker of the job. Thread-safe.
+// A worker of the job. Calls that ask servers wait options.timeout at most:
+// DeadlineExceeded and Unavailable name the server or the workers that are
+// missing. NotFound for a parameter that no table is of. Thread-safe.
 class ParameterWorker final {
  public:
   // Waits until all servers are there, FLEET_START_TIMEOUT at most.

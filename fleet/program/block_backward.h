@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+
 // Backward of one block; AppendBackward (backward.h) begins with the main one.
-#pragma once
+
+#ifndef FLEET_PROGRAM_BLOCK_BACKWARD_H_
+#define FLEET_PROGRAM_BLOCK_BACKWARD_H_
 
 #include <functional>
 #include <map>
@@ -207,3 +210,5 @@ class BlockBackward {
 };
 
 }  // namespace fleet::program
+
+#endif  // FLEET_PROGRAM_BLOCK_BACKWARD_H_

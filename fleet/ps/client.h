@@ -2,9 +2,9 @@
 
 // A worker's end: tables on servers, as if they were here.
 //
-//   ASSIGN_OR_RETURN(auto client, PsClient::Connect(addresses, options,
-//   deadline)); RETURN_IF_ERROR(client->Pull(TableId{0}, keys, rows, {},
-//   deadline));
+//   ASSIGN_OR_RETURN(auto client,
+//                    PsClient::Connect(addresses, options, deadline));
+//   RETURN_IF_ERROR(client->Pull(TableId{0}, keys, rows, {}, deadline));
 //
 // Keys are sent once each, to the server that has them, in parts that follow
 // each other without waiting; rows come straight into the caller's memory where
@@ -193,6 +193,7 @@ class PsClient final {
   // turns: what is saved and pulled meanwhile is one state of all of them.
   // BeginCut waits until all turns have ended, of this worker too;
   // DeadlineExceeded names workers whose have not.
+  // EndCut waits half a minute at most: the others wait for it.
   Result<uint64_t> BeginCut(Deadline deadline);
   Status EndCut(uint64_t cut);
 
