@@ -474,6 +474,7 @@ Result<table::SparseTableStats> PsClient::Stats(TableId table,
         stats.num_nonfinite += in.U64();
         const uint64_t step = in.U64();
         if (server == 0) stats.step = step;
+        stats.num_expired += in.U64();
         return in.Finish();
       }));
   return stats;

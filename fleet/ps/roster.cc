@@ -209,7 +209,7 @@ Status Roster::BeginCut(const Caller& caller, Deadline deadline) {
     if (caller.number == mine.begun) break;  // asked again
     const std::string cutting = OpenLocked(cuts_);
     const std::string sending = OpenLocked(turns_);
-    if (cutting.empty() && sending.empty()) {
+    if (cutting.empty() && sending.empty() && !own_turn_) {
       mine.begun = caller.number;
       break;
     }
@@ -217,13 +217,16 @@ Status Roster::BeginCut(const Caller& caller, Deadline deadline) {
       outcome = aborted_;
     } else if (deadline.expired()) {
       outcome =
-          cutting.empty()
+          !cutting.empty() ? DeadlineExceeded("another save, of ", cutting,
+                                              ", has not ended")
+          : sending.empty()
               ? DeadlineExceeded(
+                    "the server is still erasing rows whose time "
+                    "to live is over")
+              : DeadlineExceeded(
                     sending,
                     " is in the middle of a step, of which some updates are on "
-                    "the servers and some are not: it has not ended the step")
-              : DeadlineExceeded("another save, of ", cutting,
-                                 ", has not ended");
+                    "the servers and some are not: it has not ended the step");
     } else {
       changed_.WaitUntil(mutex_, Earlier(deadline, NextLossLocked()));
     }
@@ -246,6 +249,21 @@ void Roster::EndCut(const Caller& caller) {
     }
   }
   changed_.NotifyAll();
+}
+
+bool Roster::TryBeginOwnTurn() {
+  base::MutexLock lock(mutex_);
+  if (own_turn_ || num_cuts_wanted_ > 0 || !OpenLocked(cuts_).empty()) {
+    return false;
+  }
+  own_turn_ = true;
+  return true;
+}
+
+void Roster::EndOwnTurn() {
+  base::MutexLock lock(mutex_);
+  own_turn_ = false;
+  if (num_cuts_wanted_ > 0) changed_.NotifyAll();
 }
 
 Status Roster::WaitUntilStopped(Deadline deadline) {

@@ -76,6 +76,10 @@ class Roster final {
   // those that have not.
   Status BeginCut(const Caller& caller, Deadline deadline);
   void EndCut(const Caller& caller);
+  // A turn of the server itself, which changes tables of its own accord. False,
+  // and no turn, while there is a cut or one is wanted.
+  bool TryBeginOwnTurn();
+  void EndOwnTurn();
   // Whether a cut waits for turns to end.
   bool cut_wanted() const { return num_cuts_wanted_ > 0; }
 
@@ -139,7 +143,8 @@ class Roster final {
   std::map<std::string, Round> rounds_ GUARDED_BY(mutex_);
   std::map<Who, Numbers> turns_ GUARDED_BY(mutex_);
   std::map<Who, Numbers> cuts_ GUARDED_BY(mutex_);  // one is open at most
-  std::atomic<int> num_cuts_wanted_ = 0;            // written under mutex_
+  bool own_turn_ GUARDED_BY(mutex_) = false;
+  std::atomic<int> num_cuts_wanted_ = 0;  // written under mutex_
 };
 
 }  // namespace fleet::ps

@@ -216,6 +216,38 @@ TEST(RosterCut, NamesWhoIsInTheMiddleAndWhoseCutIsOpen) {
                AllOf(HasSubstr("another save"), HasSubstr("worker 0"))));
 }
 
+TEST(RosterCut, TheServersOwnTurnIsNeverInACut) {
+  Roster roster({.num_workers = 2});
+  for (int i = 0; i < 2; ++i) ASSERT_OK(roster.Enter(i, 1));
+  ASSERT_OK(roster.BeginTurn(CallOf(1, 1), Soon()));
+  ASSERT_TRUE(roster.TryBeginOwnTurn());  // beside that of a worker
+  roster.EndTurn(CallOf(1, 1));
+  EXPECT_THAT(roster.BeginCut(CallOf(0, 1), Now()),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("the server")));
+  std::thread cutting(
+      [&] { EXPECT_OK(roster.BeginCut(CallOf(0, 2), Soon())); });
+  const Deadline deadline = Soon();
+  while (!roster.cut_wanted() && !deadline.expired()) std::this_thread::yield();
+  roster.EndOwnTurn();
+  cutting.join();
+  EXPECT_FALSE(roster.TryBeginOwnTurn());
+  roster.EndCut(CallOf(0, 2));
+  EXPECT_TRUE(roster.TryBeginOwnTurn());
+}
+
+TEST(RosterCut, NoOwnTurnBeginsWhileACutIsWanted) {
+  Roster roster({.num_workers = 2});
+  for (int i = 0; i < 2; ++i) ASSERT_OK(roster.Enter(i, 1));
+  ASSERT_OK(roster.BeginTurn(CallOf(1, 1), Soon()));
+  std::thread cutting(
+      [&] { EXPECT_OK(roster.BeginCut(CallOf(0, 1), Soon())); });
+  const Deadline deadline = Soon();
+  while (!roster.cut_wanted() && !deadline.expired()) std::this_thread::yield();
+  EXPECT_FALSE(roster.TryBeginOwnTurn());
+  roster.EndTurn(CallOf(1, 1));
+  cutting.join();
+}
+
 TEST(RosterCut, ACallThatComesAgainDoesNoHarm) {
   Roster roster({.num_workers = 2});
   for (int i = 0; i < 2; ++i) ASSERT_OK(roster.Enter(i, 1));

@@ -107,6 +107,10 @@ Status WriteNote(const std::string& file, const std::string& folder) {
   return base::AtomicWriteFile(file, error ? folder : absolute.string());
 }
 
+// How often tables are asked whether they have rows whose time is over; each
+// looks as often as it needs to.
+constexpr milliseconds kExpireEvery = std::chrono::seconds(1);
+
 std::string Megabytes(uint64_t byte_size) {
   std::ostringstream out;
   out << std::fixed << std::setprecision(1)
@@ -255,8 +259,9 @@ Status Serving::Run() {
   };
   Deadline missing = next(begin_, options_.name_missing_after);
   Deadline report = next(begin_, options_.report_every);
+  Deadline expire = next(begin_, kExpireEvery);
   while (true) {
-    const Deadline until = Earlier(missing, report);
+    const Deadline until = Earlier(expire, Earlier(missing, report));
     const Status stopped = base::WaitInterruptibly(
         until, options_.interrupt,
         [this](Deadline slice) { return server_.WaitUntilStopped(slice); });
@@ -270,6 +275,10 @@ Status Serving::Run() {
       Report();
       return stopped;
     }
+    if (expire.expired()) {
+      ExpireRows();
+      expire = next(std::chrono::steady_clock::now(), kExpireEvery);
+    }
     if (missing.expired()) {
       SayWhoIsMissing();
       missing =
@@ -280,6 +289,14 @@ Status Serving::Run() {
       report = next(std::chrono::steady_clock::now(), options_.report_every);
     }
   }
+}
+
+void Serving::ExpireRows() {
+  const Result<uint64_t> erased =
+      server_.ExpireRows(std::chrono::steady_clock::now());
+  if (erased.ok()) return;
+  FLEET_LOG(WARNING) << "server " << options_.server.rank << ": "
+                     << erased.status();
 }
 
 void Serving::SayWhoIsMissing() {
@@ -312,7 +329,11 @@ void Serving::Report() {
       << (holdings.num_nonfinite == 0
               ? std::string()
               : base::Concat("; ", holdings.num_nonfinite,
-                             " gradients were not finite"));
+                             " gradients were not finite"))
+      << (holdings.num_expired == 0
+              ? std::string()
+              : base::Concat("; ", holdings.num_expired,
+                             " rows were erased when their time was over"));
   reported_ = counters;
   reported_at_ = now;
 }

@@ -90,6 +90,7 @@ class Serving final {
  private:
   void SayWhoIsMissing();
   void Report();
+  void ExpireRows();
 
   const ServeOptions options_;
   const Deadline::TimePoint begin_;

@@ -149,6 +149,34 @@ std::vector<PsServer::Table*> PsServer::AllTables() {
   return all;
 }
 
+Result<uint64_t> PsServer::ExpireRows(Deadline::TimePoint now) {
+  base::MutexLock lock(expiring_);
+  std::vector<const Table*> due;
+  for (const Table* table : AllTables()) {
+    if (table->sparse == nullptr) continue;
+    const auto time_to_live = table->sparse->options().time_to_live;
+    if (time_to_live.count() == 0) continue;
+    const auto [looked_at, is_new] = looked_at_.try_emplace(table, now);
+    if (is_new) continue;
+    if (now - looked_at->second >= table::ExpiryPeriod(time_to_live)) {
+      due.push_back(table);
+    }
+  }
+  // What is saved stands still, of all tables.
+  if (due.empty() || !roster_.TryBeginOwnTurn()) return 0;
+  uint64_t num_erased = 0;
+  Status first;
+  for (const Table* table : due) {
+    looked_at_[table] = now;
+    const Result<uint64_t> erased = table->sparse->Expire();
+    if (erased.ok()) num_erased += *erased;
+    if (first.ok()) first = erased.status();
+  }
+  roster_.EndOwnTurn();
+  RETURN_IF_ERROR(first);
+  return num_erased;
+}
+
 channel::MeetOptions PsServer::HowToMeet() const {
   channel::MeetOptions options;
   options.self = {channel::ProcessKind::kServer, options_.rank};
@@ -276,6 +304,7 @@ PsServerHoldings PsServer::holdings() {
     all.num_rows += stats.num_rows;
     all.byte_size += stats.byte_size;
     all.num_nonfinite += stats.num_nonfinite;
+    all.num_expired += stats.num_expired;
   }
   return all;
 }

@@ -86,6 +86,7 @@ struct PsServerHoldings {
   uint64_t num_rows = 0;  // of sparse tables
   uint64_t byte_size = 0;
   uint64_t num_nonfinite = 0;  // see table::SparseTableStats
+  uint64_t num_expired = 0;    // the same
 };
 
 // A thread for each connection; what it asks for is done on that thread, with
@@ -120,6 +121,13 @@ class PsServer final {
   // A connection inside this process. The identity is said by kHello, as on
   // any other.
   std::unique_ptr<channel::Channel> ConnectInProcess(const std::string& name);
+
+  // Erases rows whose time to live is over (table::SparseTable::Expire), in the
+  // tables that were last looked at an ExpiryPeriod before `now` or earlier.
+  // Time begins for a table with the first call that sees it. During a save
+  // nothing happens: call again. Returns how many were erased; of several
+  // failures the first. Serving::Run calls it every second.
+  Result<uint64_t> ExpireRows(Deadline::TimePoint now);
 
   // See Roster::WaitUntilStopped: all workers said good-bye, or some are lost.
   Status WaitUntilStopped(Deadline deadline);
@@ -266,13 +274,17 @@ class PsServer final {
   std::map<std::pair<int, uint32_t>, std::shared_ptr<Lane>> lanes_
       GUARDED_BY(mutex_);
 
-  // Which tables are in the save that is being written.
   // Of the step that workers finish: those without gradients, and whether the
   // one before was of such alone.
   base::Mutex idle_mutex_;
   std::set<int> idle_workers_ GUARDED_BY(idle_mutex_);
   bool all_idle_ GUARDED_BY(idle_mutex_) = false;
 
+  // When ExpireRows looked at a table.
+  base::Mutex expiring_;
+  std::map<const Table*, Deadline::TimePoint> looked_at_ GUARDED_BY(expiring_);
+
+  // Which tables are in the save that is being written.
   base::Mutex saving_;
   std::pair<std::string, uint64_t> save_ GUARDED_BY(saving_);
   std::set<TableId> saved_ GUARDED_BY(saving_);

@@ -500,6 +500,7 @@ Result<std::span<const std::byte>> PsServer::HandleStats(
                      .U64(stats.byte_size)
                      .U64(stats.num_nonfinite)
                      .U64(stats.step)
+                     .U64(stats.num_expired)
                      .Take();
   return BytesOf(session.text);
 }

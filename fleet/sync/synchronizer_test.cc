@@ -475,6 +475,38 @@ TEST_P(AllModes, CountGradientsThatAreNotFiniteAndDropThemWhenAsked) {
   EXPECT_EQ(stats.num_nonfinite, 1u);
 }
 
+TEST_P(AllModes, RowsThatTrainingNoLongerTouchesBeginAnew) {
+  std::vector<ServedTable> tables = Tables();
+  std::get<table::SparseTableOptions>(tables[0].spec.table).time_to_live = 4s;
+  PsCluster cluster(1, 1);
+  SynchronizerOptions options = Mode(GetParam());
+  options.geo_steps = 1;
+  Worker worker(cluster, 0, options, tables);
+  auto train = [&](const std::vector<int64_t>& ids) {
+    worker.Rows(ids);
+    EXPECT_OK(worker.Offer(ids, std::vector<float>(ids.size() * 2, 1.0f)));
+    EXPECT_OK(worker.sync->EndStep({}));
+    EXPECT_OK(worker.sync->Flush({}));
+  };
+  ps::PsServer& server = cluster.server(0);
+  base::Deadline::TimePoint now{};
+  train({1, 2});
+  EXPECT_OK(server.ExpireRows(now).status());  // time begins
+  const LookupOptions as_they_are{.training = false};
+  EXPECT_THAT(worker.Rows({1}, as_they_are), ElementsAre(0.5f, 0.5f));
+  for (int second = 1; second <= 5; ++second) {
+    EXPECT_EQ(server.holdings().num_rows, 2u) << second;
+    train({2});
+    EXPECT_OK(server.ExpireRows(now += 1s).status());
+  }
+  EXPECT_EQ(server.holdings().num_rows, 1u);
+  train({2});
+  EXPECT_THAT(worker.Rows({1, 2}, as_they_are),
+              ElementsAre(1, 1, -2.5f, -2.5f));
+  ASSERT_OK(worker.sync->Stop({}));
+  ASSERT_OK(worker.client->Stop(Soon()));
+}
+
 TEST_P(AllModes, AServerThatIsGoneIsNamed) {
   PsCluster cluster(2, 1);
   Worker worker(cluster, 0, Mode(GetParam()));

@@ -2,6 +2,8 @@
 
 #include "fleet/table/options.h"
 
+#include <algorithm>
+
 namespace fleet::table {
 namespace {
 
@@ -21,8 +23,8 @@ Status CheckUnnamed(const SparseTableOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options.update));
   RETURN_IF_ERROR(CheckEntry(options.entry));
   if (options.time_to_live.count() < 0) {
-    return InvalidArgument("time to live of ", options.time_to_live.count(),
-                           " s");
+    return InvalidArgument("a time to live of ", options.time_to_live.count(),
+                           " s, which is not above 0");
   }
   if (options.disk.has_value() && options.max_byte_size > 0) {
     return InvalidArgument("a table on disk has no limit of its size");
@@ -38,6 +40,10 @@ Status CheckUnnamed(const SparseTableOptions& options) {
 }
 
 }  // namespace
+
+std::chrono::seconds ExpiryPeriod(std::chrono::seconds time_to_live) {
+  return std::max(std::chrono::seconds(1), time_to_live / 4);
+}
 
 Status CheckOptions(const UpdateOptions& options) {
   return CheckLearningRate(options.learning_rate);

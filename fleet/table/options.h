@@ -102,8 +102,8 @@ struct SparseTableOptions {
   EntryRule entry;
   // Rows know for how many days (calls of Shrink) nobody asked for them.
   bool count_unseen_days = false;
-  // Rows that nobody touched for so long are gone at the next Expire. Zero: for
-  // ever.
+  // Rows that training did not touch for so long, while it went on, are erased
+  // (SparseTable::Expire). Zero: they stay.
   std::chrono::seconds time_to_live{0};
   std::optional<ShowClickOptions> show_click;
 
@@ -119,6 +119,10 @@ struct SparseTableOptions {
   // Geo training: for how many workers changes by others are remembered.
   int num_geo_workers = 0;
 };
+
+// How often rows with such a time to live are looked at: a quarter of it, and
+// not less than a second.
+std::chrono::seconds ExpiryPeriod(std::chrono::seconds time_to_live);
 
 // InvalidArgument names the table and what is wrong.
 Status CheckOptions(const UpdateOptions& options);

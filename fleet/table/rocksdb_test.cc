@@ -19,6 +19,8 @@ Backend OnDisk(uint32_t num_shards) {
 
 INSTANTIATE_TEST_SUITE_P(Disk, SparseTableConformance,
                          testing::Values(OnDisk(1), OnDisk(3)));
+INSTANTIATE_TEST_SUITE_P(Disk, ExpiryConformance,
+                         testing::Values(OnDisk(1), OnDisk(3)));
 
 TEST(RocksDbTable, EqualsATableInMemoryUnderRandomCalls) {
   TemporaryFolder folder;

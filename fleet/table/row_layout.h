@@ -29,7 +29,7 @@ struct RowLayout {
   size_t powers = kAbsent;       // float each
   size_t done_steps = kAbsent;   // integer: steps that are in the row
   size_t unseen_days = kAbsent;  // integer
-  size_t last_seen = kAbsent;    // integer: seconds of the table's clock
+  size_t last_seen = kAbsent;    // integer: ShardSetting::now when touched
   size_t extended = kAbsent;     // integer: 1 once the columns are all there
   size_t show = kAbsent;         // float
   size_t click = kAbsent;        // float

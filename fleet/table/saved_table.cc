@@ -44,6 +44,10 @@ Result<SaveList> ReadSaveList(const base::Path& path) {
       of >> list.id.num_servers >> word >> list.step;
   list.id.kind = kind == "base" ? SaveKind::kBase : SaveKind::kDelta;
   while (in >> word) {
+    if (word == "time") {
+      in >> list.time;
+      continue;
+    }
     SaveList::File file;
     in >> file.byte_size >> file.checksum;
     in.get();
@@ -83,6 +87,7 @@ Status WriteSaveList(const base::Path& folder, const SaveList& list) {
       "fleet save 1\ntable ", list.table, "\nnumber ", list.id.number,
       "\nkind ", KindName(list.id.kind), "\nserver ", list.id.server, " of ",
       list.id.num_servers, "\nstep ", list.step, "\n");
+  if (list.time > 0) text += base::Concat("time ", list.time, "\n");
   for (const SaveList::File& file : list.files) {
     text += base::Concat("file ", file.byte_size, " ", file.checksum, " ",
                          file.name, "\n");

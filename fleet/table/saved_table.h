@@ -48,6 +48,7 @@ struct SaveList {
   std::string table;
   SaveId id;
   uint64_t step = 0;
+  uint64_t time = 0;  // of the clock by which rows live; 0 where they do not
   struct File {
     std::string name;
     uint64_t byte_size = 0;

@@ -55,7 +55,14 @@ struct ShardSetting {
   RowLayout layout;
   uint64_t step = 0;
   double learning_rate = 0.0;
-  uint32_t now = 0;  // seconds
+  // Seconds of training that the table went through, as Expire counts them.
+  uint32_t now = 0;
+};
+
+// What a sweep over all rows does with them.
+enum class SweepKind {
+  kErases,   // it erases some and leaves the others as they are
+  kChanges,  // it may change those that stay
 };
 
 struct ShardCounters {
@@ -83,12 +90,16 @@ class SparseShard final {
                     const float* shows, const float* clicks);
   Status ApplyAccumulated(double scale);
 
+  // By that worker; those of others are told.
   Status RecordChange(const KeyBatch& batch, size_t worker);
   std::vector<Key> TakeChanges(size_t worker, size_t max_keys);
 
-  // Erases rows that `gone` names, after calling it once for each row, which
-  // it may change.
-  Status Sweep(const std::function<bool(float* row)>& gone,
+  // Whether there were updates since the last call of this.
+  bool TakeTrained() { return std::exchange(trained_, false); }
+
+  // Erases rows that `gone` names, after calling it once for each row. Workers
+  // of geo training are told of them as of changes.
+  Status Sweep(SweepKind kind, const std::function<bool(float* row)>& gone,
                uint64_t* num_erased);
   // Everything.
   Status Clear();
@@ -97,8 +108,10 @@ class SparseShard final {
   // changed since the marks were last cleared.
   Status VisitSorted(
       const std::function<Status(std::span<const RowView> rows)>& visit);
-  // Keys that were erased since the marks were last cleared.
-  const std::vector<Key>& erased() const { return erased_; }
+  // Keys that were erased since the marks were last cleared, and have no row
+  // now.
+  Result<std::vector<Key>> ErasedKeys();
+  // What is here is in a save.
   void ClearMarks();
   // Room for so many more rows in memory, so that putting them there moves
   // nothing, and where it is. Then room in the index.
@@ -122,6 +135,7 @@ class SparseShard final {
   static constexpr size_t kBatch = 64;
   static constexpr uint32_t kCandidate = 0x80000000;
   static constexpr uint32_t kNoRow = KeyIndex::kNone;
+  static constexpr size_t kNobody = SIZE_MAX;  // among workers
 
   enum class Missing {
     kLeave,   // no row for it
@@ -143,6 +157,7 @@ class SparseShard final {
   // Brings those of the keys into memory that are on disk.
   Status FetchFromDisk(const KeyBatch& batch, size_t begin, size_t n);
   Status WriteToDisk(std::span<const uint32_t> rows);
+  Result<bool> IsOnDisk(Key key);
   uint32_t MakeRow(Key key);
   uint32_t MakeBlankRow(Key key);
   bool Admits(Key key, uint32_t before, uint32_t count) const;
@@ -152,6 +167,7 @@ class SparseShard final {
   // Rows leave memory until n more have room.
   Status MakeRoomInMemory(size_t n);
   void EraseFromMemory(Key key, uint32_t row);
+  void RecordErased(std::span<const Key> keys);
 
   // Makes up for steps that passed the row by.
   void CatchUp(float* row) const;
@@ -181,7 +197,11 @@ class SparseShard final {
   uint64_t num_candidates_ = 0;
   uint64_t num_nonfinite_ = 0;
   std::vector<uint64_t> changed_;  // a bit for each row
+  // From the first save or load on: a delta comes after one.
+  bool records_erased_ = false;
   std::vector<Key> erased_;
+  size_t num_distinct_erased_ = 0;        // when they were last looked through
+  bool trained_ = false;                  // see TakeTrained
   std::optional<EnteringKeys> entering_;  // from AddRows to FinishAdding
 
   // With a cold store: of each row in memory.

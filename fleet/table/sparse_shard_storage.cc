@@ -20,6 +20,11 @@ struct KeyAndRow {
   uint32_t row;
 };
 
+void SortUnique(std::vector<Key>& keys) {
+  std::sort(keys.begin(), keys.end());
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+}
+
 // Sorts in two steps: into buckets by the upper bits in which keys differ, then
 // each bucket when its turn comes. So the first rows can be written while the
 // others are still to be sorted, and a bucket is sorted in the cache.
@@ -203,61 +208,93 @@ Status SparseShard::MakeRoomInMemory(size_t n) {
 }
 
 Status SparseShard::EraseKeys(const KeyBatch& batch) {
-  std::vector<Key> on_disk;
+  std::vector<Key> keys;
   for (size_t i = 0; i < batch.count; ++i) {
-    const Key key = batch.keys[batch.place(i)];
+    keys.push_back(batch.keys[batch.place(i)]);
+  }
+  SortUnique(keys);
+  for (Key key : keys) {
     const uint32_t* value = index_.Find(key);
-    if (value != nullptr && *value < kCandidate) EraseFromMemory(key, *value);
-    on_disk.push_back(key);
+    if (value != nullptr && *value < kCandidate) {
+      EraseFromMemory(key, *value);
+    } else if (cold_ != nullptr) {
+      ASSIGN_OR_RETURN(const bool found, IsOnDisk(key));
+      if (found) --num_cold_rows_;
+    }
   }
-  if (cold_ == nullptr) return OkStatus();
-  std::vector<float> record(layout_.stride + 1);
-  for (Key key : on_disk) {
-    bool found = false;
-    float* into = record.data();
-    RETURN_IF_ERROR(cold_->Get(std::span(&key, 1), std::span(&into, 1),
-                               std::span(&found, 1)));
-    if (found && num_cold_rows_ > 0) --num_cold_rows_;
-  }
-  return cold_->Erase(on_disk);
+  return cold_ == nullptr ? OkStatus() : cold_->Erase(keys);
 }
 
-Status SparseShard::Sweep(const std::function<bool(float* row)>& gone,
+Result<bool> SparseShard::IsOnDisk(Key key) {
+  std::vector<float> record(layout_.stride + 1);
+  float* into = record.data();
+  bool found = false;
+  RETURN_IF_ERROR(cold_->Get(std::span(&key, 1), std::span(&into, 1),
+                             std::span(&found, 1)));
+  return found;
+}
+
+void SparseShard::RecordErased(std::span<const Key> keys) {
+  if (!records_erased_) return;
+  erased_.insert(erased_.end(), keys.begin(), keys.end());
+  // A key may come and go many times between two saves.
+  if (erased_.size() < 2 * num_distinct_erased_ + 4096) return;
+  SortUnique(erased_);
+  num_distinct_erased_ = erased_.size();
+}
+
+Result<std::vector<Key>> SparseShard::ErasedKeys() {
+  SortUnique(erased_);
+  std::vector<Key> absent;
+  for (Key key : erased_) {
+    const uint32_t* value = index_.Find(key);
+    if (value != nullptr && *value < kCandidate) continue;
+    if (value == nullptr && cold_ != nullptr) {
+      ASSIGN_OR_RETURN(const bool found, IsOnDisk(key));
+      if (found) continue;
+    }
+    absent.push_back(key);
+  }
+  return absent;
+}
+
+Status SparseShard::Sweep(SweepKind kind,
+                          const std::function<bool(float* row)>& gone,
                           uint64_t* num_erased) {
+  const bool changes = kind == SweepKind::kChanges;
   std::vector<std::pair<Key, uint32_t>> in_memory;
   index_.ForEach([&](Key key, uint32_t value) {
     if (value >= kCandidate) return;
     if (gone(arena_.at(value))) in_memory.emplace_back(key, value);
-    if (cold_ != nullptr) flags_[value] |= kNotOnDisk;
+    if (changes && cold_ != nullptr) flags_[value] |= kNotOnDisk;
   });
-  std::vector<Key> on_disk;
-  for (const auto& [key, row] : in_memory) {
-    EraseFromMemory(key, row);
-    erased_.push_back(key);
-    on_disk.push_back(key);
+  std::vector<Key> erased;
+  if (cold_ != nullptr) {
+    // A copy of a row that is in memory is older than that; leave it.
+    std::vector<float> record;
+    RETURN_IF_ERROR(
+        cold_->ForEach([&](Key key, std::span<const float> stored) -> Status {
+          if (index_.Find(key) != nullptr) return OkStatus();
+          record.assign(stored.begin(), stored.end());
+          if (gone(record.data())) {
+            erased.push_back(key);
+            return OkStatus();
+          }
+          if (!changes) return OkStatus();
+          const float* row = record.data();
+          return cold_->Put(std::span(&key, 1), std::span(&row, 1));
+        }));
   }
-  *num_erased += in_memory.size();
-  if (cold_ == nullptr) return OkStatus();
-  std::sort(on_disk.begin(), on_disk.end());
-  // A copy of a row that is still in memory is older than that; leave it.
-  std::vector<float> record;
-  Status visited = cold_->ForEach([&](Key key, std::span<const float> stored) {
-    if (index_.Find(key) != nullptr) return OkStatus();
-    if (std::binary_search(on_disk.begin(), on_disk.end(), key)) {
-      return OkStatus();
-    }
-    record.assign(stored.begin(), stored.end());
-    if (gone(record.data())) {
-      erased_.push_back(key);
-      ++*num_erased;
-      --num_cold_rows_;
-      return cold_->Erase(std::span(&key, 1));
-    }
-    const float* row = record.data();
-    return cold_->Put(std::span(&key, 1), std::span(&row, 1));
-  });
-  RETURN_IF_ERROR(visited);
-  return cold_->Erase(on_disk);
+  const size_t num_cold = erased.size();
+  for (const auto& [key, row] : in_memory) erased.push_back(key);
+  // First the disk, which may refuse: a row whose copy stayed there would be
+  // back.
+  if (cold_ != nullptr) RETURN_IF_ERROR(cold_->Erase(erased));
+  num_cold_rows_ -= num_cold;
+  for (const auto& [key, row] : in_memory) EraseFromMemory(key, row);
+  *num_erased += erased.size();
+  RecordErased(erased);
+  return RecordChange({erased.data(), nullptr, erased.size()}, kNobody);
 }
 
 Status SparseShard::Clear() {
@@ -273,7 +310,10 @@ Status SparseShard::Clear() {
   arena_.Clear();
   num_candidates_ = 0;
   changed_ = {};
+  records_erased_ = false;
   erased_ = {};
+  num_distinct_erased_ = 0;
+  trained_ = false;
   entering_.reset();
   keys_ = {};
   flags_ = {};
@@ -326,7 +366,9 @@ Status SparseShard::VisitSorted(
 
 void SparseShard::ClearMarks() {
   std::fill(changed_.begin(), changed_.end(), 0);
+  records_erased_ = true;
   erased_.clear();
+  num_distinct_erased_ = 0;
   ++mark_;
 }
 

@@ -182,6 +182,7 @@ void SparseShard::Update(const uint32_t* rows, const float* const* gradients,
 Status SparseShard::Push(const KeyBatch& batch, const float* gradients,
                          const float* shows, const float* clicks) {
   const size_t dim = layout_.dim;
+  trained_ = trained_ || batch.count > 0;
   uint32_t located[kBatch];
   const float* from[kBatch];
   for (size_t begin = 0; begin < batch.count; begin += kBatch) {
@@ -223,6 +224,7 @@ Status SparseShard::Push(const KeyBatch& batch, const float* gradients,
 
 Status SparseShard::Add(const KeyBatch& batch, const float* deltas) {
   const size_t dim = layout_.dim;
+  trained_ = trained_ || batch.count > 0;
   uint32_t located[kBatch];
   for (size_t begin = 0; begin < batch.count; begin += kBatch) {
     const size_t n = std::min(kBatch, batch.count - begin);

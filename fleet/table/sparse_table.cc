@@ -222,16 +222,13 @@ void SparseTable::EndStep(uint64_t count) {
       RateOfStep(setting_->options.update.learning_rate, setting_->step);
 }
 
-void SparseTable::SetTime(std::chrono::seconds now) {
-  AllLocked all(shards_);
-  setting_->now = static_cast<uint32_t>(now.count());
-}
-
-Result<uint64_t> SparseTable::Sweep(const std::function<bool(float*)>& gone) {
+Result<uint64_t> SparseTable::Sweep(SweepKind kind,
+                                    const std::function<bool(float*)>& gone) {
+  const char* const what = kind == SweepKind::kErases ? "expire" : "shrink";
   uint64_t num_erased = 0;
   for (LockedShard& shard : shards_) {
     base::MutexLock lock(shard.mutex);
-    RETURN_IF_ERROR(Named(shard.rows->Sweep(gone, &num_erased), "shrink", 0));
+    RETURN_IF_ERROR(Named(shard.rows->Sweep(kind, gone, &num_erased), what, 0));
   }
   return num_erased;
 }
@@ -243,7 +240,7 @@ Result<uint64_t> SparseTable::Shrink(uint32_t max_unseen_days) {
                               ": shrink needs rows that count unseen days "
                               "(count_unseen_days or show_click)");
   }
-  return Sweep([&](float* row) {
+  return Sweep(SweepKind::kChanges, [&](float* row) {
     const uint32_t days = LoadInteger(row, layout.unseen_days) + 1;
     StoreInteger(row, layout.unseen_days, days);
     if (!setting_->options.show_click.has_value()) {
@@ -257,19 +254,33 @@ Result<uint64_t> SparseTable::Shrink(uint32_t max_unseen_days) {
   });
 }
 
-Result<uint64_t> SparseTable::Expire(std::chrono::seconds now) {
+Result<uint64_t> SparseTable::Expire() {
   const RowLayout& layout = setting_->layout;
   if (layout.last_seen == RowLayout::kAbsent) {
     return FailedPrecondition("table ", name(),
                               ": its rows have no time to live");
   }
-  SetTime(now);
-  const auto ttl =
-      static_cast<uint64_t>(setting_->options.time_to_live.count());
-  const auto at = static_cast<uint64_t>(now.count());
-  return Sweep([&](float* row) {
-    return LoadInteger(row, layout.last_seen) + ttl <= at;
-  });
+  const std::chrono::seconds time_to_live = setting_->options.time_to_live;
+  const std::chrono::seconds period = ExpiryPeriod(time_to_live);
+  {
+    AllLocked all(shards_);
+    bool trained = false;
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      trained = all[i].TakeTrained() || trained;
+    }
+    if (!trained) return 0;
+    setting_->now += static_cast<uint32_t>(period.count());
+  }
+  // A row has the time at which a period began, and may have been touched at
+  // the end of that period.
+  const auto age = static_cast<uint64_t>((time_to_live + period).count());
+  ASSIGN_OR_RETURN(const uint64_t num_erased,
+                   Sweep(SweepKind::kErases, [&](const float* row) {
+                     return LoadInteger(row, layout.last_seen) + age <=
+                            setting_->now;
+                   }));
+  num_expired_.fetch_add(num_erased, std::memory_order_relaxed);
+  return num_erased;
 }
 
 Status SparseTable::Clear() {
@@ -284,6 +295,7 @@ SparseTableStats SparseTable::stats() const {
   AllLocked all(shards_);
   SparseTableStats result;
   result.step = setting_->step;
+  result.num_expired = num_expired_.load(std::memory_order_relaxed);
   for (size_t i = 0; i < shards_.size(); ++i) {
     const ShardCounters of_shard = all[i].counters();
     result.num_rows += of_shard.num_rows;

@@ -37,6 +37,7 @@ namespace fleet::table {
 
 struct LockedShard;
 struct ShardSetting;
+enum class SweepKind;
 
 struct PullOptions {
   // Training makes rows and counts towards the entry rule. Otherwise nothing
@@ -74,6 +75,7 @@ struct SparseTableStats {
   uint64_t byte_size = 0;           // memory that it takes
   uint64_t num_nonfinite = 0;       // gradients of a row with NaN or infinity
   uint64_t step = 0;
+  uint64_t num_expired = 0;  // rows that Expire erased
 };
 
 class SparseTable final {
@@ -120,11 +122,13 @@ class SparseTable final {
   // own rules decide instead. FailedPrecondition where rows do not count days.
   // Returns how many were erased.
   Result<uint64_t> Shrink(uint32_t max_unseen_days);
-  // Erases what was not touched for time_to_live. `now` counts from any start,
-  // the same for all calls of it and SetTime.
-  Result<uint64_t> Expire(std::chrono::seconds now);
-  // What counts as now for rows that are touched from here on.
-  void SetTime(std::chrono::seconds now);
+  // An ExpiryPeriod has passed since the call before. If there were updates in
+  // it, the table's clock moves on by that much, and rows are erased that no
+  // training pull or update touched for time_to_live of that clock: no earlier,
+  // and at most two periods later. Otherwise nobody trains, and time stands
+  // still. Saves keep how long ago a row was touched. FailedPrecondition where
+  // rows have no time to live. Returns how many were erased.
+  Result<uint64_t> Expire();
   Status Clear();
 
   // Writes the rows into `folder` (saved_table.h): all of them, or those that
@@ -157,12 +161,14 @@ class SparseTable final {
   Status CheckShown(std::span<const Key> keys,
                     const PushOptions& options) const;
   Status Named(const Status& status, const char* what, size_t num_keys) const;
-  Result<uint64_t> Sweep(const std::function<bool(float*)>& gone);
+  Result<uint64_t> Sweep(SweepKind kind,
+                         const std::function<bool(float*)>& gone);
 
   const SparseTableOptions options_;
   // What the shards know of the table; changed with all locks held.
   const std::unique_ptr<ShardSetting> setting_;
   std::vector<LockedShard> shards_;
+  std::atomic<uint64_t> num_expired_ = 0;
 };
 
 }  // namespace fleet::table

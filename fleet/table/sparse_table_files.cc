@@ -49,6 +49,7 @@ Result<SaveStats> SparseTable::Save(const base::Path& folder,
   list.table = name();
   list.id = options.id;
   list.step = setting_->step;
+  list.time = setting_->now;
   SaveStats stats;
   auto wanted = [&](const RowView& view) {
     if (by_score) {
@@ -71,7 +72,11 @@ Result<SaveStats> SparseTable::Save(const base::Path& folder,
         return OkStatus();
       }));
     }
-    if (delta) header.num_erased = shard.erased().size();
+    std::vector<Key> erased;
+    if (delta) {
+      ASSIGN_OR_RETURN(erased, shard.ErasedKeys());
+      header.num_erased = erased.size();
+    }
     const std::string file = RowsFileName(name(), options.id, i);
     ASSIGN_OR_RETURN(RowsWriter writer,
                      RowsWriter::Create(folder / file, header));
@@ -83,11 +88,7 @@ Result<SaveStats> SparseTable::Save(const base::Path& folder,
                    wanted);
       return writer.AddRows(chosen);
     }));
-    if (delta) {
-      for (Key key : shard.erased()) {
-        RETURN_IF_ERROR(writer.AddErased(key));
-      }
-    }
+    for (Key key : erased) RETURN_IF_ERROR(writer.AddErased(key));
     RETURN_IF_ERROR(writer.Commit());
     list.files.push_back({file, writer.byte_size(), writer.checksum()});
     stats.num_rows += header.num_rows;
@@ -100,6 +101,7 @@ Result<SaveStats> SparseTable::Save(const base::Path& folder,
     if (!by_score || !delta) continue;
     uint64_t none = 0;
     RETURN_IF_ERROR(all[i].Sweep(
+        SweepKind::kChanges,
         [&](float* row) {
           if (ScoreWanted(*setting_->options.show_click, layout, row)) {
             row[layout.delta_score] = 0.0f;
@@ -118,11 +120,16 @@ Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
   LoadStats stats;
   stats.number = lists.back().id.number;
   stats.step = lists.back().step;
+  // Each server that saved had a clock of its own. Rows keep how long ago they
+  // were touched when they were written.
+  uint64_t now = 0;
+  for (const SaveList& list : lists) now = std::max(now, list.time);
 
   AllLocked all(shards_);
   for (size_t i = 0; i < shards_.size(); ++i) {
     RETURN_IF_ERROR(Named(all[i].Clear(), "clear", 0));
   }
+  setting_->now = static_cast<uint32_t>(now);
   setting_->step = stats.step;
   setting_->learning_rate =
       RateOfStep(setting_->options.update.learning_rate, setting_->step);
@@ -131,6 +138,7 @@ Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
   std::vector<float> converted;
   // Rows of a base are new; those of deltas change rows that are there.
   bool base = true;
+  uint32_t behind = 0;  // the clock of who wrote them
   auto finish_adding = [&]() -> Status {
     for (size_t i = 0; i < shards_.size(); ++i) {
       RETURN_IF_ERROR(all[i].FinishAdding());
@@ -171,6 +179,15 @@ Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
         }
       }
       whole = converted.data();
+    } else if (!erased && layout.last_seen != RowLayout::kAbsent &&
+               behind > 0) {
+      converted.assign(rows.begin(), rows.end());
+      for (size_t i = 0; i < keys.size(); ++i) {
+        float* row = &converted[i * layout.stride];
+        StoreInteger(row, layout.last_seen,
+                     LoadInteger(row, layout.last_seen) + behind);
+      }
+      whole = converted.data();
     }
     for (size_t s = 0; s < places.size(); ++s) {
       KeyBatch batch{keys.data(), places[s].data(), places[s].size()};
@@ -204,6 +221,7 @@ Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
   auto read = [&]() -> Status {
     for (const SaveList& list : lists) {
       base = list.id.kind == SaveKind::kBase;
+      behind = static_cast<uint32_t>(now - list.time);
       for (const SaveList::File& file : list.files) {
         const base::Path path = folder / file.name;
         ASSIGN_OR_RETURN(const uint64_t byte_size, base::FileSize(path));
@@ -223,6 +241,7 @@ Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
     return outcome.WithContext("load table " + name());
   }
   for (size_t i = 0; i < shards_.size(); ++i) {
+    all[i].ClearMarks();
     stats.num_rows += all[i].counters().num_rows;
   }
   return stats;

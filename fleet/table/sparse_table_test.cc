@@ -21,6 +21,8 @@ Backend InShards(uint32_t num_shards) {
 
 INSTANTIATE_TEST_SUITE_P(Memory, SparseTableConformance,
                          testing::Values(InShards(1), InShards(5)));
+INSTANTIATE_TEST_SUITE_P(Memory, ExpiryConformance,
+                         testing::Values(InShards(1), InShards(5)));
 
 SparseTableOptions Small() {
   SparseTableOptions options;

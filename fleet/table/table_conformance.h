@@ -392,22 +392,188 @@ TEST_P(SparseTableConformance, RefusesToShrinkWhereDaysAreNotCounted) {
               StatusIs(StatusCode::kFailedPrecondition, HasSubstr("emb")));
 }
 
-TEST_P(SparseTableConformance, ForgetsRowsWhoseTimeIsOver) {
-  using std::chrono::seconds;
-  SparseTableOptions options = Options();
-  options.time_to_live = seconds(60);
-  auto table = Make(options);
-  table->SetTime(seconds(1000));
-  Pulled(*table, {1, 2});
-  table->SetTime(seconds(1030));
+// Rows live for 60 s, and the table is looked at every 15. A row that is
+// touched between two looks is gone at the fifth after that.
+class ExpiryConformance : public SparseTableConformance {
+ protected:
+  static SparseTableOptions Options() {
+    SparseTableOptions options = SparseTableConformance::Options();
+    options.time_to_live = std::chrono::seconds(60);
+    return options;
+  }
+  // So many periods with training, of a key of its own. Returns how many rows
+  // are erased.
+  static uint64_t Train(SparseTable& table, int num_periods) {
+    uint64_t all = 0;
+    for (int i = 0; i < num_periods; ++i) {
+      EXPECT_OK(table.Push(std::vector<Key>{kTrained}, Ones()));
+      const Result<uint64_t> erased = table.Expire();
+      EXPECT_OK(erased.status());
+      if (erased.ok()) all += *erased;
+    }
+    return all;
+  }
+  static std::vector<float> Ones() { return {1, 1}; }
+  static constexpr Key kTrained = 1'000'000;
+};
+
+TEST_P(ExpiryConformance, ForgetsRowsThatTrainingDoesNotTouch) {
+  auto table = Make(Options());
+  Pulled(*table, {1, 2, 3, 4});
+  EXPECT_EQ(Train(*table, 2), 0u);
   Pulled(*table, {2});
-  ASSERT_OK_AND_ASSIGN(uint64_t erased, table->Expire(seconds(1059)));
-  EXPECT_EQ(erased, 0u);
-  ASSERT_OK_AND_ASSIGN(erased, table->Expire(seconds(1060)));
-  EXPECT_EQ(erased, 1u);
-  ASSERT_OK_AND_ASSIGN(erased, table->Expire(seconds(1090)));
-  EXPECT_EQ(erased, 1u);
-  EXPECT_EQ(table->stats().num_rows, 0u);
+  ASSERT_OK(table->Push(std::vector<Key>{3}, Ones()));
+  Pulled(*table, {4}, false);  // does not count
+  EXPECT_EQ(Train(*table, 2), 0u);
+  EXPECT_EQ(Train(*table, 1), 2u);
+  EXPECT_EQ(table->stats().num_rows, 3u);
+  EXPECT_THAT(Pulled(*table, {3}, false), ElementsAre(0.5, 0.5));
+  EXPECT_EQ(Train(*table, 1), 0u);
+  EXPECT_EQ(Train(*table, 1), 2u);
+  EXPECT_EQ(table->stats().num_rows, 1u);
+  EXPECT_EQ(table->stats().num_expired, 4u);
+  EXPECT_THAT(Pulled(*table, {3}), ElementsAre(1, 1));  // new
+}
+
+TEST_P(ExpiryConformance, LetsTimeStandStillWhileNobodyTrains) {
+  auto table = Make(Options());
+  Pulled(*table, {1});
+  for (int i = 0; i < 20; ++i) {
+    Pulled(*table, {2}, false);
+    ASSERT_OK_AND_ASSIGN(const uint64_t erased, table->Expire());
+    EXPECT_EQ(erased, 0u);
+  }
+  EXPECT_EQ(table->stats().num_rows, 1u);
+  EXPECT_EQ(Train(*table, 5), 1u);
+}
+
+TEST_P(ExpiryConformance, CountsTheUpdatesOfAllModesAsTraining) {
+  for (int mode = 0; mode < 2; ++mode) {
+    SparseTableOptions options = Options();
+    options.num_geo_workers = 1;
+    auto table = Make(options);
+    Pulled(*table, {1});
+    uint64_t erased = 0;
+    for (int i = 0; i < 5; ++i) {
+      if (mode == 0) {
+        ASSERT_OK(table->Accumulate(std::vector<Key>{2}, Ones()));
+        ASSERT_OK(table->ApplyAccumulated(1.0));
+      } else {
+        ASSERT_OK(table->AddFrom(0, std::vector<Key>{2}, Ones()));
+      }
+      ASSERT_OK_AND_ASSIGN(const uint64_t now, table->Expire());
+      erased += now;
+    }
+    EXPECT_EQ(erased, 1u) << mode;
+    EXPECT_EQ(table->stats().num_rows, 1u) << mode;
+  }
+}
+
+TEST_P(ExpiryConformance, NeedsRowsWithATimeToLive) {
+  SparseTableOptions options = Options();
+  options.time_to_live = std::chrono::seconds(0);
+  EXPECT_THAT(Make(options)->Expire(),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("emb")));
+}
+
+TEST_P(ExpiryConformance, LooksAtMostOnceASecond) {
+  EXPECT_EQ(ExpiryPeriod(std::chrono::seconds(60)), std::chrono::seconds(15));
+  EXPECT_EQ(ExpiryPeriod(std::chrono::seconds(1)), std::chrono::seconds(1));
+  SparseTableOptions options = Options();
+  options.time_to_live = std::chrono::seconds(1);
+  auto table = Make(options);
+  Pulled(*table, {1});
+  EXPECT_EQ(Train(*table, 1), 0u);
+  EXPECT_EQ(Train(*table, 1), 1u);
+}
+
+TEST_P(ExpiryConformance, SavesKeepHowLongAgoRowsWereTouched) {
+  auto table = Make(Options());
+  Train(*table, 3);
+  Pulled(*table, {1});
+  Train(*table, 2);
+  Pulled(*table, {2});
+  Train(*table, 1);
+  ASSERT_OK(table->Save(folder(), {}));
+  auto other = Make(Options());
+  Train(*other, 100);
+  ASSERT_OK(other->Load(folder(), 0, 1));
+  EXPECT_EQ(other->stats().num_rows, 3u);
+  EXPECT_EQ(Train(*other, 1), 0u);
+  EXPECT_EQ(Train(*other, 1), 1u);
+  EXPECT_EQ(Train(*other, 1), 0u);
+  EXPECT_EQ(Train(*other, 1), 1u);
+  EXPECT_EQ(other->stats().num_rows, 1u);
+}
+
+TEST_P(ExpiryConformance, SavesOfServersWithOtherClocksFitTogether) {
+  // One of the two was there for longer.
+  const std::array<int, 2> before = {0, 50};
+  std::array<Key, 2> keys{};
+  for (uint32_t server = 0; server < 2; ++server) {
+    auto table = Make(Options());
+    Train(*table, before[server]);
+    Key& key = keys[server];
+    while (ServerOfKey(key, 2) != server) ++key;
+    Pulled(*table, {key});
+    Train(*table, 2);
+    ASSERT_OK(table->Save(folder(), {{.server = server, .num_servers = 2}}));
+  }
+  auto table = Make(Options());
+  ASSERT_OK(table->Load(folder(), 0, 1));
+  EXPECT_EQ(table->stats().num_rows, 3u);
+  EXPECT_EQ(Train(*table, 2), 0u);
+  EXPECT_EQ(Train(*table, 1), 2u);
+}
+
+TEST_P(ExpiryConformance, RowsOfASaveWithoutTimesAreTouchedWhenTheyAreLoaded) {
+  auto without = Make(SparseTableConformance::Options());
+  Pulled(*without, {1, 2});
+  ASSERT_OK(without->Save(folder(), {}));
+  auto table = Make(Options());
+  ASSERT_OK(table->Load(folder(), 0, 1));
+  EXPECT_EQ(Train(*table, 4), 0u);
+  EXPECT_EQ(Train(*table, 1), 2u);
+}
+
+TEST_P(ExpiryConformance, DeltasHoldRowsThatWentAndCameBack) {
+  auto table = Make(Options());
+  std::vector<Key> keys(1000);
+  std::iota(keys.begin(), keys.end(), 0);
+  Pulled(*table, keys);
+  ASSERT_OK(table->Save(folder(), {{.number = 1}}));
+  EXPECT_EQ(Train(*table, 5), 1000u);
+  ASSERT_OK(table->Push(std::vector<Key>{7}, Ones()));
+  EXPECT_EQ(Train(*table, 5), 1u);
+  ASSERT_OK(table->Push(std::vector<Key>{7, 8}, std::vector<float>(4, 1.0f)));
+  ASSERT_OK_AND_ASSIGN(
+      const SaveStats delta,
+      table->Save(folder(), {{.number = 2, .kind = SaveKind::kDelta}}));
+  EXPECT_EQ(delta.num_rows, 3u);
+  EXPECT_EQ(delta.num_erased, 998u);
+  auto other = Make(Options());
+  ASSERT_OK_AND_ASSIGN(const LoadStats loaded, other->Load(folder(), 0, 1));
+  EXPECT_EQ(loaded.num_rows, 3u);
+  EXPECT_THAT(Pulled(*other, {7, 8}, false), ElementsAre(0.5, 0.5, 0.5, 0.5));
+  // A delta of the table that was loaded goes on from there.
+  EXPECT_EQ(Train(*other, 5), 2u);
+  ASSERT_OK(other->Save(folder(), {{.number = 3, .kind = SaveKind::kDelta}}));
+  auto last = Make(Options());
+  ASSERT_OK(last->Load(folder(), 0, 1));
+  EXPECT_EQ(last->stats().num_rows, 1u);
+}
+
+TEST_P(ExpiryConformance, TellsGeoWorkersThatRowsAreGone) {
+  SparseTableOptions options = Options();
+  options.num_geo_workers = 2;
+  auto table = Make(options);
+  ASSERT_OK(table->AddFrom(0, std::vector<Key>{5}, Ones()));
+  EXPECT_THAT(*table->TakeChanges(0), ElementsAre());
+  EXPECT_THAT(*table->TakeChanges(1), ElementsAre(5));
+  EXPECT_EQ(Train(*table, 5), 1u);
+  EXPECT_THAT(*table->TakeChanges(0), ElementsAre(5));
+  EXPECT_THAT(*table->TakeChanges(1), ElementsAre(5));
+  EXPECT_THAT(Pulled(*table, {5}, false), ElementsAre(1, 1));
 }
 
 TEST_P(SparseTableConformance, ExtendsRowsThatWereShownAndClicked) {

@@ -251,6 +251,7 @@ nb::dict StatsOf(const table::SparseTableStats& stats) {
   out["rows"] = stats.num_rows;
   out["byte_size"] = stats.byte_size;
   out["nonfinite"] = stats.num_nonfinite;
+  out["expired"] = stats.num_expired;
   out["step"] = stats.step;
   return out;
 }

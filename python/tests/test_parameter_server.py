@@ -372,6 +372,57 @@ def test_the_entry_travels_with_the_look_up():
         static.nn.sparse_embedding(ids, [10, 4], table_class="Shelf")
 
 
+def test_the_time_to_live_travels_with_the_look_up():
+    ids = static.data("ids", [None, 1], "int64")
+    static.nn.sparse_embedding(ids, [10, 4], time_to_live=3600)
+    operation = static.default_main_program().global_block().ops[-1]
+    assert operation.attr("time_to_live") == 3600
+    static.nn.sparse_embedding(ids, [10, 4])
+    operation = static.default_main_program().global_block().ops[-1]
+    assert not operation.has_attr("time_to_live")
+    for seconds in (0, -5):
+        with pytest.raises(ValueError, match=f"time_to_live is {seconds}, .* above 0"):
+            static.nn.sparse_embedding(ids, [10, 4], time_to_live=seconds)
+    for seconds in (0.5, "60", True):
+        with pytest.raises(TypeError, match="whole number of seconds, but is"):
+            static.nn.sparse_embedding(ids, [10, 4], time_to_live=seconds)
+
+
+def test_a_table_has_one_time_to_live():
+    def looked_up_twice(times):
+        def rows(ids, **arguments):
+            first, second = (
+                static.nn.sparse_embedding(ids, time_to_live=seconds, **arguments)
+                for seconds in times
+            )
+            return first + second
+
+        return rows
+
+    server_job()
+    with pytest.raises(ValueError, match="'table'.*time_to_live=60, another 90"):
+        minimize(net(looked_up_twice((60, 90))))
+    for times, expected in {(60, None): 60, (None, 7): 7, (None, None): 0}.items():
+        with static.program_guard(static.Program(), static.Program()):
+            net(looked_up_twice(times))
+            extras = served_training._extras_of(static.default_main_program(), None)
+            assert extras["table"].time_to_live == expected
+            assert extras["table"].count_unseen_days
+
+
+def test_a_table_of_shows_and_clicks_may_have_a_time_to_live():
+    def rows(ids, **arguments):
+        return static.nn.sparse_embedding(ids, time_to_live=60, **arguments)
+
+    strategy = strategy_of()
+    strategy.downpour_table_param = {"base_threshold": 2.5}
+    net(rows)
+    everybody = server_mode.table_extras(strategy)
+    extras = served_training._extras_of(static.default_main_program(), everybody)
+    assert extras["table"].time_to_live == 60 and extras[""].time_to_live == 0
+    assert extras["table"].show_click.base_threshold == 2.5
+
+
 def test_alone_a_sparse_embedding_is_an_embedding():
     fleet.init()
     loss = net()

@@ -3,6 +3,7 @@
 
 import os
 import sys
+import time
 
 import numpy as np
 import paddle
@@ -356,6 +357,31 @@ def shrink():
     assert fleet.shrink(2) == 0
     assert fleet.shrink(2) == seen
     assert worker.table_stats("table")["rows"] == 0
+
+
+def time_to_live(kind):
+    """Rows that training no longer touches go, and those that it does stay."""
+    model = Model(kind, mode="async", time_to_live=1)
+    worker = fleet.fleet._training.worker
+    model.step(0)
+    worker.flush()
+    seen = set(batch(0)["ids"].ravel())
+    assert worker.table_stats("table")["rows"] == len(seen)
+    kept = sorted(seen)[:12]  # of both servers
+    feed = batch(0)
+    feed["ids"] = np.resize(kept, feed["ids"].shape)
+    deadline = time.monotonic() + 100
+    while worker.table_stats("table")["rows"] > len(kept):
+        assert time.monotonic() < deadline, worker.table_stats("table")
+        model.exe.run(feed=feed, fetch_list=[model.loss])
+        time.sleep(0.05)
+    worker.flush()
+    stats = worker.table_stats("table")
+    assert stats["rows"] == len(kept)
+    assert stats["expired"] == len(seen) - len(kept)
+    learned = worker.pull_rows("table", 0, KEYS).numpy() != np.float32(0.02)
+    assert sorted(np.flatnonzero(learned.any(1))) == kept
+    fleet.stop_worker()
 
 
 def files(folder):

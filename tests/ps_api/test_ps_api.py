@@ -137,6 +137,14 @@ def test_rows_that_nobody_asks_for_go(tmp_path):
     Job(tmp_path, workers=1).run("shrink")
 
 
+@pytest.mark.parametrize("kind", ["sparse", "disk"])
+def test_rows_whose_time_is_over_go(tmp_path, kind):
+    job = Job(tmp_path, workers=1, FLEET_PS_DISK=str(tmp_path / "disk"))
+    job.run("time_to_live", kind)
+    counted = re.findall(r"; (\d+) rows were erased when", job.log("serverlog*"))
+    assert len(counted) == 2 and min(map(int, counted)) > 0, counted
+
+
 def test_files_of_a_model(tmp_path):
     Job(tmp_path, workers=1).run("files", tmp_path / "saved")
 

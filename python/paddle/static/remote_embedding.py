@@ -46,6 +46,7 @@ def sparse_embedding(
     param_attr=None,
     dtype="float32",
     slot=None,
+    time_to_live=None,
 ):
     """The rows that `input` names, of a table that grows with the keys it meets.
 
@@ -60,6 +61,9 @@ def sparse_embedding(
         entry: which keys get a row; see paddle.distributed.CountFilterEntry.
         table_class: "SSDSparseTable" keeps what does not fit into memory on the
             servers' disks, in the folder that FLEET_PS_DISK names.
+        time_to_live: seconds. Servers erase rows that training did not ask for or
+            update for so long, while it went on; a key that comes again gets a new
+            row. None: rows stay. Without servers it says nothing.
     """
     from ..distributed.entry_attr import EntryAttr  # here: it brings collectives
 
@@ -73,6 +77,7 @@ def sparse_embedding(
         raise ValueError(
             f"table_class must be in {list(_TABLE_CLASSES)}, but is {table_class!r}"
         )
+    attributes = {} if time_to_live is None else _time_to_live(time_to_live)
     layer = begin("sparse_embedding", "sparse_embedding")
     with layer_guard(layer):
         weight = _table(layer, size, param_attr, dtype)
@@ -81,5 +86,20 @@ def sparse_embedding(
         is_test=bool(is_test),
         entry="none" if entry is None else entry._to_attr(),
         table_class=table_class,
+        **attributes,
     )
     return rows
+
+
+def _time_to_live(seconds):
+    if isinstance(seconds, bool) or not isinstance(seconds, int):
+        raise TypeError(
+            "sparse_embedding(): time_to_live must be a whole number of seconds, but is "
+            f"{seconds!r}"
+        )
+    if seconds <= 0:
+        raise ValueError(
+            f"sparse_embedding(): time_to_live is {seconds}, which should be above 0; "
+            "leave it out where rows shall stay"
+        )
+    return {"time_to_live": seconds}

@@ -170,9 +170,15 @@ class ServedTraining:
 
 def _extras_of(program, extras):
     """By parameter: rows of tables that grow know when they were last asked for, so
-    that fleet.shrink can drop them, and those of SSDSparseTables may go to disk."""
+    that fleet.shrink can drop them, those of SSDSparseTables may go to disk, and some
+    have a time to live.
+
+    Raises:
+        ValueError: two look-ups of one table say different times.
+    """
     found = dict(extras or {})
     everybody = found.get("")
+    times = {}
     for operation in program.global_block().ops:
         if not operation.type.startswith("lookup_table"):
             continue
@@ -180,14 +186,24 @@ def _extras_of(program, extras):
             continue
         name = operation.input("W")[0]
         on_disk = _attribute(operation, "table_class") == "SSDSparseTable"
-        if name in found or (everybody is not None and not on_disk):
+        seconds = _attribute(operation, "time_to_live")
+        if everybody is not None and not on_disk and seconds is None:
             continue
-        extra = found[name] = _core.SparseExtras()
-        extra.count_unseen_days = True
-        if everybody is not None:
-            extra.show_click = everybody.show_click
+        if name not in found:
+            found[name] = _core.SparseExtras()
+            found[name].count_unseen_days = True
+            if everybody is not None:
+                found[name].show_click = everybody.show_click
         if on_disk:
-            extra.set_disk(*disk_of_servers())
+            found[name].set_disk(*disk_of_servers())
+        if seconds is None:
+            continue
+        if times.setdefault(name, seconds) != seconds:
+            raise ValueError(
+                f"table {name!r}: one look-up says time_to_live={times[name]}, another "
+                f"{seconds}; a table has one"
+            )
+        found[name].time_to_live = seconds
     return found
 
 
