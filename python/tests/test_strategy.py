@@ -3,6 +3,7 @@ import copy
 import re
 from pathlib import Path
 
+import paddle
 import paddle.distributed.fleet as fleet
 import pytest
 from paddle.distributed.fleet.base import distributed_strategy, strategy_fields
@@ -212,6 +213,18 @@ def test_settings_of_programs(strategy):
         execution.captain = 1
     with pytest.raises(TypeError, match="num_threads must be of type int"):
         execution.num_threads = "8"
+
+
+def test_settings_of_paddle_static_are_taken(strategy):
+    build = paddle.static.BuildStrategy()
+    build.fuse_elewise_add_act_ops = True
+    strategy.build_strategy = build
+    assert strategy.build_strategy.fuse_elewise_add_act_ops is True
+    assert strategy.build_strategy.memory_optimize is False
+    execution = paddle.static.ExecutionStrategy()
+    execution.num_threads = 5
+    strategy.execution_strategy = execution
+    assert strategy.execution_strategy.num_threads == 5
 
 
 # -- the whole

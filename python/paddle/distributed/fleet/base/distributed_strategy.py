@@ -231,8 +231,9 @@ class _Program:
         strategy._strict_auto = False
         taken = self._kind()
         for name in self._kind._TABLE:
-            if hasattr(settings, name):
-                setattr(taken, name, getattr(settings, name))
+            value = getattr(settings, name, None)
+            if value is not None:  # else it has no such setting, or no wish
+                setattr(taken, name, value)
         strategy._programs[self._name] = taken
 
 
