@@ -391,6 +391,33 @@ def test_a_program_of_one_worker_is_trained_as_it_is():
     assert fleet._get_applied_meta_list() == fleet._get_applied_graph_list() == []
 
 
+def test_a_program_has_what_is_run_for_it_with_the_wishes_of_the_strategy():
+    paddle.enable_static()
+    fleet.init(is_collective=True)
+    main, startup, loss = small_program()
+    strategy = fleet.DistributedStrategy()
+    strategy.build_strategy = static.BuildStrategy()
+    threads = static.ExecutionStrategy()
+    threads.num_threads = 3
+    strategy.execution_strategy = threads
+    assert main._graph is None
+    sgd = paddle.optimizer.SGD(learning_rate=0.1)
+    fleet.distributed_optimizer(sgd, strategy).minimize(loss, startup)
+    compiled = main._graph
+    assert isinstance(compiled, static.CompiledProgram)
+    assert compiled._exec_strategy.num_threads == 3
+    assert compiled._loss_name == loss.name
+    assert main.clone()._graph is None and main.clone(for_test=True)._graph is None
+    exe = static.Executor(paddle.CPUPlace())
+    exe.run(startup)
+    feed = {"x": np.ones((4, 3), "float32")}
+    losses = [
+        exe.run(program, feed, [loss])[0].item() for program in (main, compiled, main)
+    ]
+    steps = -np.diff(losses)
+    np.testing.assert_allclose(steps, [0.1 * 0.5 * (3 + 1)] * 2, 1e-4)
+
+
 @pytest.mark.parametrize(
     "flag, optimizer, kind",
     [("lars", "Momentum", "lars_momentum"), ("lamb", "Adam", "lamb")],

@@ -148,6 +148,31 @@ def test_other_names_of_running():
         static.CompiledProgram("main")
 
 
+def test_what_a_program_is_compiled_to_is_run_in_its_place():
+    program, other = static.Program(), static.Program()
+    for each, factor in ((program, 2.0), (other, 3.0)):
+        with static.program_guard(each, static.Program()):
+            x = static.data("x", [None, 2])
+            static.default_main_program().global_block().append_op(
+                "scale", {"X": x}, {"Out": "out"}, {"scale": factor}
+            )
+    executor = static.Executor(paddle.CPUPlace())
+    feed = {"x": np.ones((1, 2), "float32")}
+
+    def found(given):
+        return executor.run(given, feed, ["out"])[0].ravel().tolist()
+
+    assert program._graph is None and found(program) == [2.0, 2.0]
+    program._graph = static.CompiledProgram(other)
+    assert found(program) == [3.0, 3.0]
+    with static.program_guard(program, static.Program()):
+        assert found(None) == [3.0, 3.0]
+    program._graph = None
+    assert found(program) == [2.0, 2.0]
+    with pytest.raises(TypeError, match="_graph takes a CompiledProgram or None"):
+        program._graph = other
+
+
 # ---- scopes
 
 

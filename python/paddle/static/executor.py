@@ -282,6 +282,8 @@ class Executor:
             program = self._program_of(program)
             if program._run_instead is not None:  # a server's
                 return program._run_instead()
+        if program._compiled is not None:
+            program = program._compiled._program
         if _stand_in is not None:
             program = _stand_in.program_to_run(program)
         if feed is not None and type(feed) is not dict:
@@ -410,6 +412,8 @@ class Executor:
         program = (
             default_main_program() if program is None else self._program_of(program)
         )
+        if program._compiled is not None:
+            program = program._compiled._program
         if name == "infer_from_dataset":
             if _stand_in is not None:
                 program = _stand_in.origin_of(program)

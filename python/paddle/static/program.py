@@ -49,6 +49,25 @@ class Program(_core.Program):
         self._schedulers = []
         # Loaders that feed the program by themselves.
         self._readers = []
+        self._compiled = None  # what _graph holds
+
+    @property
+    def _graph(self):
+        """What Executor.run runs for this program: a CompiledProgram, or None for the
+        program itself. minimize() of paddle.distributed.fleet sets it in jobs without
+        servers, with the settings of the strategy; clones have none."""
+        return self._compiled
+
+    @_graph.setter
+    def _graph(self, compiled):
+        from .compiled import CompiledProgram
+
+        if compiled is not None and not isinstance(compiled, CompiledProgram):
+            raise TypeError(
+                "Program._graph takes a CompiledProgram or None, but got "
+                f"{type(compiled).__name__}"
+            )
+        self._compiled = compiled
 
     # ---- blocks
 

@@ -335,7 +335,7 @@ class Fleet(RoleQuestions):
         )
 
     def _minimize_program(self, optimizer, loss, startup_program, parameters, no_grad):
-        from ....static import default_startup_program
+        from ....static import CompiledProgram, default_startup_program
 
         role, strategy = self._role(), self._user_defined_strategy
         self._check_strategy_is_built("minimize", eager=False)
@@ -352,6 +352,9 @@ class Fleet(RoleQuestions):
         else:
             self._passes = program_training.apply_plan(
                 main, startup, role._get_role(), strategy
+            )
+            main._graph = CompiledProgram(main).with_data_parallel(
+                loss.name, strategy.build_strategy, strategy.execution_strategy
             )
         return made
 
