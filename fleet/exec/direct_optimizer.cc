@@ -19,6 +19,7 @@ struct Pass {
   };
 
   optim::UpdateRule rule;
+  int skip = kNone;  // of all
   std::vector<Addresses> addresses;
   std::vector<optim::Slice<float>> slices;
   std::vector<optim::Update<float>> updates;
@@ -26,6 +27,7 @@ struct Pass {
   std::vector<std::array<float, optim::kMaxPowers>> powers;
 
   void Run(void* const* m) {
+    if (skip != kNone && *static_cast<const bool*>(m[skip])) return;
     for (size_t i = 0; i < addresses.size(); ++i) {
       const Addresses& at = addresses[i];
       optim::Slice<float>& slice = slices[i];
@@ -69,7 +71,11 @@ bool MakeOptimizerDirect(Graph& graph, int node) {
   pass->rule = step->rule();
   const size_t num_state = optim::StateNames(pass->rule).size();
   const size_t num_powers = optim::PowerNames(pass->rule).size();
+  const Place skip = step->updates().front().skip;
+  pass->skip = value_at(skip);
+  if (pass->skip != kNone && !graph.values[pass->skip].dense) return false;
   for (const OptimizerStep::Update& from : step->updates()) {
+    if (from.skip != skip) return false;
     Pass::Addresses to{.values = value_at(from.values),
                        .gradient = value_at(from.gradient),
                        .learning_rate = value_at(from.learning_rate),

@@ -104,6 +104,10 @@ std::string Schedule::NeverRecorded() const {
     if (dynamic_cast<const ExtensionCall*>(step.get()) != nullptr) {
       return step->what + " is not a kernel";
     }
+    const auto* optimizer = dynamic_cast<const OptimizerStep*>(step.get());
+    if (optimizer != nullptr && optimizer->MaySkip()) {
+      return step->what + " may be skipped, which the host decides";
+    }
     const auto* kernel = dynamic_cast<const KernelStep*>(step.get());
     if (kernel == nullptr || kernel->backward) continue;
     for (size_t i = 0; i < kernel->def->attrs.size(); ++i) {

@@ -33,7 +33,7 @@ bool Contains(const std::vector<Place>& places, Place place) {
 // What an update touches, and which of that it changes.
 std::vector<Place> PlacesOf(const OptimizerStep::Update& update) {
   std::vector<Place> places = {update.gradient, update.learning_rate,
-                               update.values};
+                               update.skip, update.values};
   places.insert(places.end(), update.state.begin(), update.state.end());
   places.insert(places.end(), update.powers.begin(), update.powers.end());
   std::erase(places, kNothing);
@@ -265,6 +265,7 @@ Status ScheduleMaker::AddOptimizer(const Operation& op, const OpDef& def,
         .values = place(optimizer.param),
         .gradient = place(optimizer.gradient),
         .learning_rate = place(optimizer.learning_rate),
+        .skip = place(optimizer.skip),
         .state = {},
         .powers = {},
         .decay = optimizer.decay_of(i),
@@ -283,6 +284,7 @@ Status ScheduleMaker::AddOptimizer(const Operation& op, const OpDef& def,
                      ? nullptr
                      : dynamic_cast<OptimizerStep*>(steps_->back().get());
     if (last == nullptr || !(last->rule() == optimizer.rule) ||
+        last->updates().back().skip != update.skip ||
         last->Updates(update.values)) {
       auto step = std::make_unique<OptimizerStep>(optimizer.rule);
       step->what = Where(op);

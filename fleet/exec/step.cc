@@ -88,6 +88,7 @@ Status OptimizerStep::Run(Frame& frame) {
   std::vector<ops::OptimizerUpdate> updates;
   updates.reserve(updates_.size());
   for (const Update& from : updates_) {
+    if (from.skip != kNothing && frame.values[from.skip].item<bool>()) continue;
     ops::OptimizerUpdate& to = updates.emplace_back();
     to.values = value(from.values);
     to.gradient = value(from.gradient);
@@ -110,6 +111,11 @@ Status OptimizerStep::Run(Frame& frame) {
 bool OptimizerStep::Updates(Place values) const {
   return std::any_of(updates_.begin(), updates_.end(),
                      [&](const Update& u) { return u.values == values; });
+}
+
+bool OptimizerStep::MaySkip() const {
+  return std::any_of(updates_.begin(), updates_.end(),
+                     [](const Update& u) { return u.skip != kNothing; });
 }
 
 }  // namespace fleet::exec

@@ -91,6 +91,7 @@ class OptimizerStep final : public Step {
     Place values;
     Place gradient;
     Place learning_rate;
+    Place skip;  // where it is true, nothing is changed; kNothing: never
     std::array<Place, optim::kMaxState> state;
     std::array<Place, optim::kMaxPowers> powers;
     optim::Decay decay;
@@ -105,6 +106,8 @@ class OptimizerStep final : public Step {
   const optim::UpdateRule& rule() const { return rule_; }
   std::span<const Update> updates() const { return updates_; }
   bool Updates(Place values) const;
+  // Whether values that a run computes decide about an update.
+  bool MaySkip() const;
   void Add(Update update) { updates_.push_back(update); }
 
  private:

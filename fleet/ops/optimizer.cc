@@ -42,6 +42,7 @@ class Reader {
     op.param = def_.InputSlot("Param");
     op.gradient = def_.InputSlot("Grad");
     op.learning_rate = def_.InputSlot("LearningRate");
+    op.skip = def_.InputSlot("SkipUpdate");
     size_t i = 0;
     for (std::string_view slot : state) op.state[i++] = def_.InputSlot(slot);
     i = 0;

@@ -33,6 +33,7 @@ struct OptimizerOp {
   int param = -1;
   int gradient = -1;
   int learning_rate = -1;
+  int skip = -1;
   std::array<int, optim::kMaxState> state = {-1, -1, -1};
   std::array<int, optim::kMaxPowers> powers = {-1, -1};
 

@@ -112,7 +112,7 @@ class GradientMergeOptimizer(_Wrapper):
         if self.k_steps == 1 or not pairs:
             return self.inner_optimizer.apply_gradients(pairs, startup_program)
         program = pairs[0][0].block.program
-        block = program.global_block()
+        block = program.current_block()
         with program_guard(program, startup_program), role_guard(OpRole.Optimize):
             counter = persistable(
                 unique_name.generate("gradient_merge_step"), [1], 0, paddle.int64

@@ -126,11 +126,19 @@ class ProgramUpdate:
             inputs[state.slot] = variable
             if state.output is not None:
                 outputs[state.output or state.slot + "Out"] = variable
+        skip = self._optimizer._skip_update
+        if skip is not None:
+            inputs["SkipUpdate"] = skip
         block = self._program.current_block()
         made = block.append_op(update.type, inputs, outputs, update.attrs)
         if update.after is not None:
             kind, slot, attrs = update.after
-            block.append_op(kind, {"X": inputs[slot]}, {"Out": inputs[slot]}, attrs)
+            before = inputs[slot]
+            if skip is None:
+                block.append_op(kind, {"X": before}, {"Out": before}, attrs)
+            else:
+                after = _ops.where(skip, before, getattr(_ops, kind)(before, **attrs))
+                block.append_op("assign", {"X": after}, {"Out": before})
         return made
 
 
