@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <bit>
 #include <cmath>
+#include <cstdint>
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
@@ -18,9 +20,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/log.h>
 #include <ATen/ops/log1p.h>
 #include <ATen/ops/mean.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/sign.h>
@@ -262,6 +267,89 @@ Tensor CtcGrad(const Tensor& label, const Tensor& logits_length,
                                         log_probs.scalar_type());
 }
 
+// ---- loss scaling
+
+// Whether `count` floats from `x` on, times `factor` in `out`, are all finite.
+bool Unscale(const float* x, float* out, int64_t count, float factor) {
+  constexpr uint32_t kExponent = 0x7f800000;  // all set: infinite or NaN
+  uint32_t bad = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    bad |= static_cast<uint32_t>((std::bit_cast<uint32_t>(x[i]) & kExponent) ==
+                                 kExponent);
+    out[i] = x[i] * factor;
+  }
+  return bad == 0;
+}
+
+std::vector<Tensor> CheckFiniteAndUnscale(at::TensorList xs,
+                                          const Tensor& scale) {
+  const Tensor factor = scale.reciprocal().reshape({});
+  std::vector<Tensor> out;
+  bool finite = true;
+  Tensor bad;  // of those that went through ATen
+  for (const Tensor& x : xs) {
+    TORCH_CHECK(x.defined(), "a gradient has no value");
+    if (x.layout() == at::kStrided && FastOnCpu(x) && x.is_contiguous()) {
+      out.push_back(at::empty_like(x));
+      finite &= Unscale(x.const_data_ptr<float>(),
+                        out.back().mutable_data_ptr<float>(), x.numel(),
+                        factor.item<float>());
+      continue;
+    }
+    const Tensor values = x.layout() == at::kSparse ? x._values() : x;
+    const Tensor one = at::isfinite(values).all().logical_not();
+    bad = bad.defined() ? bad.logical_or(one) : one;
+    out.push_back(at::mul(x, factor).to(x.scalar_type()));
+  }
+  Tensor found = at::full({1}, !finite, scale.options().dtype(at::kBool));
+  if (bad.defined()) found = found.logical_or(bad);
+  out.push_back(std::move(found));
+  return out;
+}
+
+// Tensor arithmetic throughout: on a GPU the host waits for nothing.
+std::vector<Tensor> UpdateLossScaling(at::TensorList xs, const Tensor& found,
+                                      const Tensor& scaling,
+                                      const Tensor& good_steps,
+                                      const Tensor& bad_steps,
+                                      const Tensor& stop, int64_t incr_every,
+                                      int64_t decr_every, double incr_ratio,
+                                      double decr_ratio, bool stop_update) {
+  std::vector<Tensor> out;
+  const Tensor is_bad = found.reshape({1});
+  for (const Tensor& x : xs) {
+    if (x.layout() == at::kSparse) {
+      out.push_back(at::mul(x, is_bad.logical_not().reshape({}).to(x.dtype())));
+    } else {
+      out.push_back(at::where(is_bad, at::zeros_like(x), x));
+    }
+  }
+  if (stop_update) {
+    for (const Tensor* t : {&scaling, &good_steps, &bad_steps}) {
+      out.push_back(t->clone());
+    }
+    return out;
+  }
+  const Tensor zero = at::zeros_like(good_steps);
+  Tensor good = at::where(is_bad, zero, good_steps + 1);
+  Tensor bad = at::where(is_bad, bad_steps + 1, zero);
+  const Tensor grows = good >= incr_every, shrinks = bad >= decr_every;
+  const Tensor larger = scaling * incr_ratio;
+  Tensor next =
+      at::where(grows.logical_and(at::isfinite(larger)), larger, scaling);
+  next = at::where(shrinks, (scaling * decr_ratio).clamp_min(1.0), next);
+  good = at::where(grows, zero, good);
+  bad = at::where(shrinks, zero, bad);
+  if (stop.defined()) {
+    const Tensor stays = stop.reshape({1});
+    next = at::where(stays, scaling, next);
+    good = at::where(stays, good_steps, good);
+    bad = at::where(stays, bad_steps, bad);
+  }
+  out.insert(out.end(), {std::move(next), std::move(good), std::move(bad)});
+  return out;
+}
+
 }  // namespace
 
 void AddLossKernels(KernelTable& k) {
@@ -273,6 +361,8 @@ void AddLossKernels(KernelTable& k) {
   k.Add<Bce, BceGrad>("bce_loss");
   k.Add<BceWithLogits, BceWithLogitsGrad>("sigmoid_cross_entropy_with_logits");
   k.Add<Ctc, CtcGrad>("warpctc");
+  k.Add<CheckFiniteAndUnscale>("check_finite_and_unscale");
+  k.Add<UpdateLossScaling>("update_loss_scaling");
 }
 
 }  // namespace fleet::ops

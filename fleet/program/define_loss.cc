@@ -242,6 +242,68 @@ Types NceShape(const OpTypes& t) {
       {x.dtype, {x.dims[0], 1}}, {x.dtype, all}, {DType::kInt64, all}};
 }
 
+// ---- loss scaling
+
+Status CheckNumber(const OpTypes& t, const char* slot, DType dtype) {
+  const TensorType& type = t.in(slot);
+  const int64_t n = NumElements(type.dims);
+  if (type.dtype == dtype && (n == 1 || n == -1)) return OkStatus();
+  return InvalidArgument(slot, " must be one ", Name(dtype), ", not ",
+                         ToString(type));
+}
+
+Status CheckGradients(const OpTypes& t) {
+  for (const TensorType& x : t.list("X")) {
+    if (!IsFloating(x.dtype)) {
+      return InvalidArgument("X must be floating point, not ", Name(x.dtype));
+    }
+  }
+  return OkStatus();
+}
+
+std::vector<TensorType> AsX(const OpTypes& t) {
+  return {t.list("X").begin(), t.list("X").end()};
+}
+
+Types UnscaleShape(const OpTypes& t) {
+  RETURN_IF_ERROR(CheckGradients(t));
+  RETURN_IF_ERROR(CheckNumber(t, "Scale", DType::kFloat32));
+  std::vector<TensorType> out = AsX(t);
+  out.push_back({DType::kBool, {1}});
+  return out;
+}
+
+Types UpdateScalingShape(const OpTypes& t) {
+  RETURN_IF_ERROR(CheckGradients(t));
+  RETURN_IF_ERROR(CheckNumber(t, "FoundInfinite", DType::kBool));
+  RETURN_IF_ERROR(CheckNumber(t, "PrevLossScaling", DType::kFloat32));
+  RETURN_IF_ERROR(CheckNumber(t, "InGoodSteps", DType::kInt32));
+  RETURN_IF_ERROR(CheckNumber(t, "InBadSteps", DType::kInt32));
+  if (t.has("StopUpdate")) {
+    RETURN_IF_ERROR(CheckNumber(t, "StopUpdate", DType::kBool));
+  }
+  for (const char* name : {"incr_every_n_steps", "decr_every_n_nan_or_inf"}) {
+    if (t.attr<int64_t>(name) < 1) {
+      return InvalidArgument(name, " must be 1 or more, not ",
+                             t.attr<int64_t>(name));
+    }
+  }
+  if (t.attr<double>("incr_ratio") <= 1.0) {
+    return InvalidArgument("incr_ratio must be larger than 1, not ",
+                           t.attr<double>("incr_ratio"));
+  }
+  const double decr_ratio = t.attr<double>("decr_ratio");
+  if (decr_ratio <= 0.0 || decr_ratio >= 1.0) {
+    return InvalidArgument("decr_ratio must lie between 0 and 1, not ",
+                           decr_ratio);
+  }
+  std::vector<TensorType> out = AsX(t);
+  for (const char* slot : {"PrevLossScaling", "InGoodSteps", "InBadSteps"}) {
+    out.push_back(t.in(slot));
+  }
+  return out;
+}
+
 }  // namespace
 
 void DefineLossOps(OpRegistry& ops) {
@@ -310,6 +372,22 @@ void DefineLossOps(OpRegistry& ops) {
       CtcShape,
       "Label, LogitsLength, LabelLength, LogProbs, NegLogLikelihood, Alpha, "
       "Loss' -> Logits'");
+
+  // Gradients of a loss that was multiplied by Scale, divided by it.
+  // FoundInfinite: whether one of them has an infinity or a NaN; then nobody
+  // should use them.
+  ops.Define("check_finite_and_unscale(X*, Scale) -> Out!*, FoundInfinite!",
+             UnscaleShape);
+  // The next scaling of the loss: larger after incr_every_n_steps good steps on
+  // end, smaller, but not below 1, after decr_every_n_nan_or_inf bad ones. Out
+  // is X, or zeros in a bad step.
+  ops.Define(
+      "update_loss_scaling(X*, FoundInfinite, PrevLossScaling, InGoodSteps, "
+      "InBadSteps, StopUpdate?; incr_every_n_steps: int, "
+      "decr_every_n_nan_or_inf: int, incr_ratio: float, decr_ratio: float, "
+      "stop_update: bool = false) -> Out!*, LossScaling!, OutGoodSteps!, "
+      "OutBadSteps!",
+      UpdateScalingShape);
 }
 
 }  // namespace fleet::program

@@ -18,6 +18,7 @@
 #include "fleet/program/control.h"
 #include "fleet/program/dtype.h"
 #include "fleet/program/lod.h"
+#include "fleet/program/mixed_precision.h"
 #include "fleet/program/prune.h"
 #include "fleet/program/recompute.h"
 #include "fleet/program/text.h"
@@ -678,6 +679,26 @@ void BindProgram(nb::module_& m) {
       nb::arg("program"), nb::arg("checkpoints"),
       "Backward computes what lies between checkpoints again; returns how many "
       "operations are repeated.");
+  m.def(
+      "use_mixed_precision",
+      [](StaticProgram& p, program::DType dtype, std::set<std::string> white,
+         std::set<std::string> gray, std::set<std::string> black_variables,
+         std::string scope, bool short_parameters) {
+        program::MixedPrecisionResult result =
+            ValueOrThrow(program::UseMixedPrecision(
+                Library().definitions(), *p.graph,
+                {.dtype = dtype,
+                 .white = std::move(white),
+                 .gray = std::move(gray),
+                 .black_variables = std::move(black_variables),
+                 .scope = std::move(scope),
+                 .short_parameters = short_parameters}));
+        return std::pair(result.num_casts, std::move(result.parameters));
+      },
+      nb::arg("program"), nb::arg("dtype"), nb::arg("white"), nb::arg("gray"),
+      nb::arg("black_variables"), nb::arg("scope"), nb::arg("short_parameters"),
+      "Operations compute in a short type; returns how many casts that took, "
+      "and the parameters that became short.");
 }
 
 }  // namespace fleet::python

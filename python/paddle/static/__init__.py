@@ -2,7 +2,7 @@
 """Programs: what a step computes, built once and run many times."""
 
 from .._core import Variable
-from .._later import explain, on_first_use
+from .._later import on_first_use
 from ..framework.param_attr import WeightNormParamAttr
 from ..framework.place import cpu_places, cuda_places
 from . import nn
@@ -45,11 +45,7 @@ from .program import (
 )
 from .python_ops import Print, py_func
 
-_ON_FIRST_USE = {}
-
-__getattr__ = on_first_use(
-    __name__, _ON_FIRST_USE, explain(__name__, mixed_precision="amp")
-)
+__getattr__ = on_first_use(__name__, {"amp": (".amp",)})
 
 __all__ = [
     "BuildStrategy",

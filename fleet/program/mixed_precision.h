@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef FLEET_PROGRAM_MIXED_PRECISION_H_
+#define FLEET_PROGRAM_MIXED_PRECISION_H_
+
+#include <cstddef>
+#include <set>
+#include <string>
+
+#include "fleet/base/status.h"
+#include "fleet/program/dtype.h"
+#include "fleet/program/op_def.h"
+#include "fleet/program/program.h"
+
+namespace fleet::program {
+
+struct MixedPrecision {
+  DType dtype = DType::kFloat16;  // the short type; or kBfloat16
+  // Types of operations that compute in it.
+  std::set<std::string> white;
+  // Those that go along: in the short type if one of their inputs is, and none
+  // comes from an operation that computes in float32. All others, and those
+  // that touch a variable of `black_variables`, compute in float32.
+  std::set<std::string> gray;
+  std::set<std::string> black_variables;
+  // When not empty: what was made outside of name scopes of this name computes
+  // in float32.
+  std::string scope;
+  // A parameter that is read in the short type alone becomes of that type.
+  // Otherwise parameters stay as they are, and are cast where they are read.
+  bool short_parameters = false;
+};
+
+struct MixedPrecisionResult {
+  size_t num_casts = 0;
+  std::set<std::string> parameters;  // that have the short type now
+};
+
+// Lets the operations of the main block that `options` names compute in a short
+// type: puts in a `cast` of what they read, "x.cast_fp16" or "x.cast_bf16", and
+// of what others read of them, "y.cast_fp32". A value is cast once.
+//
+// In float32 remain: what lives longer than a step, what several operations
+// write, bodies of control flow and what they read, scale, bias and statistics
+// of normalisations, and every operation whose definition refuses the short
+// type. What is float64 stays that, and so does an operation that reads it.
+//
+// To be called before backward, whose gradients then have the types of their
+// variables: those of parameters float32. FailedPrecondition for a program that
+// has it already, InvalidArgument for a dtype that is not a short one; then
+// nothing is changed.
+Result<MixedPrecisionResult> UseMixedPrecision(const OpRegistry& registry,
+                                               Program& program,
+                                               const MixedPrecision& options);
+
+}  // namespace fleet::program
+
+#endif  // FLEET_PROGRAM_MIXED_PRECISION_H_

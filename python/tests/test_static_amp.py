@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs in mixed precision: against torch's autocast, and against float32."""
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+import torch
+from paddle import static
+from paddle.static import amp
+from static_check import (
+    drawn,
+    fresh_programs,  # noqa: F401
+    op_types,
+    run,
+    start,
+    value_of,
+)
+
+pytestmark = pytest.mark.usefixtures("fresh_programs")
+
+TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+# Of numbers near 1: some units in the last place of eleven and of eight bits.
+TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2}
+
+
+def weight(*shape, seed):
+    value = drawn(*shape, seed=seed) / np.float32(shape[0] ** 0.5)
+    return value, paddle.ParamAttr(initializer=paddle.nn.initializer.Assign(value))
+
+
+def two_layers():
+    """tanh(x w + b) v, its mean square, and the values of w, b and v."""
+    x = static.data("x", [None, 6])
+    values, attrs = zip(weight(6, 8, seed=1), weight(8, seed=2), weight(8, 3, seed=3))
+    hidden = static.nn.fc(
+        x, 8, activation="tanh", weight_attr=attrs[0], bias_attr=attrs[1]
+    )
+    out = static.nn.fc(hidden, 3, weight_attr=attrs[2], bias_attr=False)
+    return out, paddle.mean(paddle.square(out)), values
+
+
+def train(optimizer, steps=6, **settings):
+    """Losses and last parameters of a net of two layers."""
+    with (
+        paddle.utils.unique_name.guard(),
+        static.program_guard(static.Program(), static.Program()),
+        static.scope_guard(static.Scope()),
+    ):
+        _, loss, _ = two_layers()
+        if settings:
+            optimizer = amp.decorate(optimizer, **settings)
+        optimizer.minimize(loss)
+        start()
+        losses = [
+            run([loss], {"x": drawn(16, 6, seed=10 + i)})[0].item()
+            for i in range(steps)
+        ]
+        names = [p.name for p in static.default_main_program().all_parameters()]
+        return np.array(losses), [value_of(name) for name in names]
+
+
+# ---- values
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_step_computes_what_torchs_autocast_does(dtype):
+    out, loss, values = two_layers()
+    optimizer = amp.decorate(
+        paddle.optimizer.SGD(0.5), dtype=dtype, init_loss_scaling=1024.0
+    )
+    _, pairs = optimizer.minimize(loss)
+    start()
+    x = drawn(16, 6)
+    results = run([out, loss, *(g for _, g in pairs)], {"x": x})
+
+    w, b, v = (torch.tensor(value, requires_grad=True) for value in values)
+    with torch.autocast("cpu", TYPES[dtype]):
+        hidden = torch.tanh(torch.tensor(x) @ w + b.to(TYPES[dtype]))
+        expected = hidden @ v
+    assert expected.dtype == TYPES[dtype]
+    mean = expected.float().square().mean()
+    mean.backward()
+    if dtype == "bfloat16":  # numpy has no bfloat16: its bits
+        assert results[0].dtype == np.uint16
+        bits = results[0].astype(np.uint32) << 16
+        results[0] = bits.view(np.float32)
+    tolerance = TOLERANCE[dtype]
+    np.testing.assert_allclose(
+        results[0], expected.detach().float().numpy(), tolerance, tolerance
+    )
+    assert results[1].dtype == np.float32
+    np.testing.assert_allclose(results[1].item(), mean.item(), tolerance)
+    for got, parameter in zip(results[2:], (w, b, v)):
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(
+            got, parameter.grad.numpy(), tolerance, tolerance / 10
+        )
+    for (parameter, _), before, gradient in zip(pairs, values, results[2:]):
+        np.testing.assert_allclose(
+            value_of(parameter.name), before - 0.5 * gradient, 1e-6, 1e-7
+        )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"init_loss_scaling": 1024.0},
+        {"use_bf16": True},
+        {"use_pure_fp16": True, "use_fp16_guard": False},
+        {"level": "O2", "init_loss_scaling": 1024.0},
+        {"level": "O2", "init_loss_scaling": 1024.0, "use_promote": True},
+        {"level": "OD", "dtype": "bfloat16"},
+    ],
+    ids=str,
+)
+def test_training_stays_close_to_float32(settings):
+    losses, parameters = train(paddle.optimizer.Adam(0.02))
+    short_losses, short_parameters = train(paddle.optimizer.Adam(0.02), **settings)
+    bfloat = settings.get("use_bf16") or settings.get("dtype") == "bfloat16"
+    tolerance = TOLERANCE["bfloat16" if bfloat else "float16"]
+    np.testing.assert_allclose(short_losses, losses, tolerance)
+    for got, expected in zip(short_parameters, parameters):
+        assert got.dtype == np.float32
+        # Where a gradient is near zero, Adam takes its sign.
+        assert np.abs(got - expected).mean() < tolerance
+
+
+def test_level_o0_changes_nothing():
+    losses, parameters = train(paddle.optimizer.Adam(0.02))
+    same_losses, same_parameters = train(paddle.optimizer.Adam(0.02), level="O0")
+    np.testing.assert_array_equal(same_losses, losses)
+    for got, expected in zip(same_parameters, parameters):
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_a_convolutional_net_trains(dtype, level):
+    image = static.data("image", [None, 3, 12, 12])
+    label = static.data("label", [None, 1], "int64")
+    net = paddle.nn.Sequential(
+        paddle.nn.Conv2D(3, 8, 3, padding=1),
+        paddle.nn.BatchNorm2D(8),
+        paddle.nn.ReLU(),
+        paddle.nn.MaxPool2D(2),
+        paddle.nn.Dropout(0.1),
+        paddle.nn.Conv2D(8, 8, 3, stride=2),
+        paddle.nn.LeakyReLU(),
+        paddle.nn.AdaptiveAvgPool2D(1),
+        paddle.nn.Flatten(),
+        paddle.nn.Linear(8, 4),
+    )
+    loss = F.cross_entropy(net(image), label)
+    optimizer = amp.decorate(
+        paddle.optimizer.Momentum(0.05),
+        level=level,
+        dtype=dtype,
+        init_loss_scaling=128.0,
+    )
+    optimizer.minimize(loss)
+    types = {op.type for op in static.default_main_program().global_block().ops}
+    assert {"cast", "conv2d_grad"} <= types
+    start()
+    images = drawn(32, 3, 12, 12)
+    labels = np.arange(32).reshape(32, 1) % 4
+    images += labels.reshape(32, 1, 1, 1).astype("float32")
+    program = static.default_main_program()
+    last = optimizer.get_scaled_loss()
+    losses = [
+        run([last], {"image": images, "label": labels}, program)[0].item()
+        for _ in range(40)
+    ]
+    assert np.isfinite(losses).all()
+    assert losses[-1] < 0.6 * losses[0]
+
+
+# ---- scaling
+
+
+def nan_batch():
+    x = drawn(16, 6)
+    x[3, 2] = np.nan
+    return x
+
+
+OPTIMIZERS = [
+    lambda: paddle.optimizer.SGD(0.1),
+    lambda: paddle.optimizer.Momentum(0.1, 0.9),
+    lambda: paddle.optimizer.Adam(0.1),
+    lambda: paddle.optimizer.AdamW(0.1, weight_decay=0.1),
+    lambda: paddle.optimizer.Adagrad(0.1),
+    lambda: paddle.optimizer.Adamax(0.1),
+    lambda: paddle.optimizer.Adadelta(0.1),
+    lambda: paddle.optimizer.RMSProp(0.1, momentum=0.9),
+    lambda: paddle.optimizer.Lamb(0.1),
+    lambda: paddle.fluid.optimizer.FtrlOptimizer(0.1),
+    lambda: paddle.fluid.optimizer.LarsMomentumOptimizer(0.1, 0.9),
+    lambda: paddle.fluid.optimizer.DecayedAdagradOptimizer(0.1),
+    lambda: paddle.fluid.optimizer.GradientMergeOptimizer(
+        paddle.optimizer.Momentum(0.1, 0.9), 2
+    ),
+]
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS, ids=lambda make: type(make()).__name__)
+@pytest.mark.parametrize("bad_at", [0, 1, 4])
+def test_a_bad_step_changes_nothing_but_the_scaling(make, bad_at):
+    # A plain run comes first, then runs by a plan: each has a bad step.
+    _, loss, _ = two_layers()
+    optimizer = amp.decorate(
+        make(), init_loss_scaling=64.0, decr_every_n_nan_or_inf=1, decr_ratio=0.5
+    )
+    optimizer.minimize(loss)
+    start()
+    program = static.default_main_program()
+    scaling = optimizer.get_loss_scaling()
+    kept = [
+        v.name
+        for v in program.list_vars()
+        if v.persistable and not v.name.startswith(("loss_scaling", "num_"))
+    ]
+    assert len(kept) >= 4
+    for step in range(6):
+        before = {name: value_of(name) for name in kept}
+        batch = nan_batch() if step == bad_at else drawn(16, 6, seed=step)
+        run([loss], {"x": batch})
+        changed = [n for n in kept if not np.array_equal(before[n], value_of(n))]
+        if step == bad_at:
+            assert changed == []
+        else:
+            assert changed
+    assert all(np.isfinite(value_of(name)).all() for name in kept)
+    assert value_of(scaling.name).tolist() == [32.0]
+
+
+def test_the_scaling_follows_good_and_bad_steps():
+    _, loss, _ = two_layers()
+    optimizer = amp.decorate(
+        paddle.optimizer.SGD(0.01),
+        init_loss_scaling=8.0,
+        incr_every_n_steps=3,
+        decr_every_n_nan_or_inf=2,
+        incr_ratio=4.0,
+        decr_ratio=0.25,
+    )
+    optimizer.minimize(loss)
+    start()
+    seen = []
+    for good in [1, 1, 1, 1, 1, 0, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]:
+        x = drawn(16, 6) if good else nan_batch()
+        seen.append(run([optimizer.get_loss_scaling()], {"x": x})[0].item())
+    # Three good ones on end, and two bad ones on end; never below 1.
+    expected = [8, 8, 32, 32, 32, 32, 32, 32, 128, 128, 32, 32, 32]
+    assert seen == expected + [32, 8, 8, 2, 2, 1]
+
+
+def test_a_gradient_that_overflows_in_float16_makes_the_scaling_fall():
+    _, loss, _ = two_layers()
+    optimizer = amp.decorate(
+        paddle.optimizer.SGD(0.01),
+        init_loss_scaling=2.0**24,
+        decr_ratio=0.5,
+        decr_every_n_nan_or_inf=1,
+    )
+    optimizer.minimize(loss)
+    start()
+    x = drawn(16, 6)
+    values = [
+        run([optimizer.get_loss_scaling()], {"x": x})[0].item() for _ in range(20)
+    ]
+    assert values[0] == 2.0**23
+    assert values[-1] == values[-2] < 2.0**21  # found one that fits
+    assert np.isfinite(run([loss], {"x": x})[0])
+
+
+def test_a_fixed_scaling_stays_and_skips():
+    _, loss, _ = two_layers()
+    optimizer = amp.decorate(
+        paddle.optimizer.SGD(0.01),
+        init_loss_scaling=16.0,
+        use_dynamic_loss_scaling=False,
+    )
+    optimizer.minimize(loss)
+    assert "update_loss_scaling" not in op_types()
+    start()
+    name = static.default_main_program().all_parameters()[0].name
+    before = value_of(name)
+    scaled, plain = run([optimizer.get_scaled_loss(), loss], {"x": nan_batch()})
+    np.testing.assert_array_equal(value_of(name), before)
+    scaled, plain = run([optimizer.get_scaled_loss(), loss], {"x": drawn(16, 6)})
+    assert scaled.item() == 16.0 * plain.item()
+    assert not np.array_equal(value_of(name), before)
+    assert value_of(optimizer.get_loss_scaling().name).tolist() == [16.0]
+
+
+def test_clipping_sees_gradients_without_the_scaling():
+    clip = paddle.nn.ClipGradByGlobalNorm(0.05)
+    losses, parameters = train(paddle.optimizer.SGD(0.5, grad_clip=clip))
+    short = train(paddle.optimizer.SGD(0.5, grad_clip=clip), init_loss_scaling=4096.0)
+    np.testing.assert_allclose(short[0], losses, TOLERANCE["float16"])
+    for got, expected in zip(short[1], parameters):
+        np.testing.assert_allclose(got, expected, atol=2e-3)
+
+
+# ---- the ops
+
+
+def numpy_scaling(found, scaling, good, bad, every, ratio):
+    if found:
+        good, bad = 0, bad + 1
+        if bad == every[1]:
+            scaling, bad = max(1.0, scaling * ratio[1]), 0
+    else:
+        good, bad = good + 1, 0
+        if good == every[0]:
+            larger = scaling * ratio[0]
+            scaling, good = (larger if larger < 3.4e38 else scaling), 0
+    return [scaling, good, bad]
+
+
+@pytest.mark.parametrize("found", [False, True])
+@pytest.mark.parametrize("scaling", [1.0, 8.0, 3e38])
+@pytest.mark.parametrize(("good", "bad"), [(0, 0), (2, 0), (0, 1)])
+def test_update_loss_scaling(found, scaling, good, bad):
+    paddle.disable_static()
+    x = [drawn(2, 3), drawn(4, seed=1)]
+    *outs, new, new_good, new_bad = paddle._ops.update_loss_scaling(
+        [paddle.to_tensor(array) for array in x],
+        paddle.to_tensor([found]),
+        paddle.to_tensor([scaling], "float32"),
+        paddle.to_tensor([good], "int32"),
+        paddle.to_tensor([bad], "int32"),
+        incr_every_n_steps=3,
+        decr_every_n_nan_or_inf=2,
+        incr_ratio=2.0,
+        decr_ratio=0.5,
+    )
+    outs = outs[0] if isinstance(outs[0], list) else outs
+    for got, given in zip(outs, x, strict=True):
+        np.testing.assert_array_equal(got.numpy(), given * (not found))
+    got = [new.item(), new_good.item(), new_bad.item()]
+    expected = numpy_scaling(found, scaling, good, bad, (3, 2), (2.0, 0.5))
+    np.testing.assert_allclose(got, expected, 1e-6)
+
+
+def test_update_loss_scaling_can_be_stopped():
+    paddle.disable_static()
+    arguments = [
+        [],
+        paddle.to_tensor([True]),
+        paddle.to_tensor([8.0]),
+        paddle.to_tensor([1], "int32"),
+        paddle.to_tensor([1], "int32"),
+    ]
+    settings = dict(
+        incr_every_n_steps=2, decr_every_n_nan_or_inf=1, incr_ratio=2.0, decr_ratio=0.5
+    )
+    for stop in ([None, *settings.values(), True], [paddle.to_tensor([True])]):
+        more = {} if len(stop) > 1 else settings
+        *_, new, good, bad = paddle._ops.update_loss_scaling(*arguments, *stop, **more)
+        assert [new.item(), good.item(), bad.item()] == [8.0, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("wrong", [None, np.inf, -np.inf, np.nan])
+def test_check_finite_and_unscale(dtype, wrong):
+    paddle.disable_static()
+    arrays = [drawn(3, 5), drawn(7, seed=1), drawn(2, 2, seed=2)]
+    if wrong is not None:
+        arrays[1][6] = wrong
+    tensors = [paddle.to_tensor(array).astype(dtype) for array in arrays]
+    *outs, found = paddle._ops.check_finite_and_unscale(
+        tensors, paddle.to_tensor([4.0])
+    )
+    outs = outs[0] if isinstance(outs[0], list) else outs
+    assert found.shape == [1]
+    assert found.item() == (wrong is not None)
+    for got, given in zip(outs, tensors, strict=True):
+        assert got.dtype == given.dtype
+        expected = given.astype("float64").numpy() / 4
+        np.testing.assert_array_equal(got.astype("float64").numpy(), expected)
+
+
+def test_large_numbers_are_finite():
+    paddle.disable_static()
+    x = np.full(1000, 3e38, "float32")
+    *_, found = paddle._ops.check_finite_and_unscale(
+        [paddle.to_tensor(x)], paddle.to_tensor([1.0])
+    )
+    assert not found.item()
+
+
+def test_the_ops_say_what_is_wrong_with_their_arguments():
+    paddle.disable_static()
+    one = paddle.to_tensor([1.0])
+    with pytest.raises(ValueError, match="X must be floating point, not int64"):
+        paddle._ops.check_finite_and_unscale([paddle.to_tensor([1])], one)
+    with pytest.raises(ValueError, match="Scale must be one float32"):
+        paddle._ops.check_finite_and_unscale([one], paddle.to_tensor([1.0, 2.0]))
