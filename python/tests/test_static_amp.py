@@ -398,3 +398,375 @@ def test_the_ops_say_what_is_wrong_with_their_arguments():
         paddle._ops.check_finite_and_unscale([paddle.to_tensor([1])], one)
     with pytest.raises(ValueError, match="Scale must be one float32"):
         paddle._ops.check_finite_and_unscale([one], paddle.to_tensor([1.0, 2.0]))
+
+
+# ---- lists and scopes
+
+
+def casts():
+    """What is cast to float16 in the main program."""
+    block = static.default_main_program().global_block()
+    return [
+        op.input("X")[0]
+        for op in block.ops
+        if op.type == "cast" and op.attr("out_dtype") == 4
+    ]
+
+
+def test_lists_move_operations():
+    usual = amp.AutoMixedPrecisionLists()
+    assert "matmul_v2" in usual.white_list
+    assert "softmax" in usual.black_list
+    assert "tanh" in usual.gray_list
+    moved = amp.CustomOpLists({"softmax", "tanh"}, ["matmul_v2"], {"fc_0.w_0"})
+    assert {"softmax", "tanh"} <= moved.white_list
+    assert "matmul_v2" in moved.black_list & moved.unsupported_list
+    assert "matmul_v2" not in moved.white_list
+    assert "tanh" not in moved.gray_list
+    assert moved.black_varnames == {"fc_0.w_0"}
+    # Those of the next training are the usual ones again.
+    assert amp.AutoMixedPrecisionLists().white_list == usual.white_list
+
+
+def test_an_op_in_both_lists_is_an_error():
+    with pytest.raises(
+        ValueError, match="mul in custom_white_list and in custom_black"
+    ):
+        amp.AutoMixedPrecisionLists({"mul", "tanh"}, {"mul"})
+    with pytest.raises(TypeError, match="custom_white_list must be a set of names"):
+        amp.AutoMixedPrecisionLists("mul")
+    with pytest.raises(ValueError, match="dtype must be 'float16' or 'bfloat16'"):
+        amp.AutoMixedPrecisionLists(dtype="float32")
+
+
+def test_custom_lists_decide():
+    _, loss, _ = two_layers()
+    lists = amp.AutoMixedPrecisionLists(custom_black_list={"mul"})
+    amp.decorate(paddle.optimizer.SGD(0.1), lists).minimize(loss)
+    assert casts() == []
+
+
+def test_black_variables_decide():
+    _, loss, _ = two_layers()
+    lists = amp.AutoMixedPrecisionLists(custom_black_varnames={"fc_1.w_0"})
+    amp.decorate(paddle.optimizer.SGD(0.1), lists).minimize(loss)
+    assert casts() == ["x", "fc_0.w_0", "fc_0.b_0"]
+
+
+def test_the_guard_says_what_may_be_short():
+    x = static.data("x", [None, 6])
+    hidden = static.nn.fc(x, 8)
+    with amp.fp16_guard():
+        hidden = static.nn.fc(hidden, 8, activation="relu")
+    loss = paddle.mean(static.nn.fc(hidden, 1))
+    optimizer = amp.decorate(
+        paddle.optimizer.SGD(0.1), init_loss_scaling=8.0, use_pure_fp16=True
+    )
+    optimizer.minimize(loss)
+    assert casts() == ["fc_0.tmp_1", "fc_1.w_0", "fc_1.b_0"]
+    start()
+    optimizer.amp_init(paddle.CPUPlace(), static.global_scope())
+    assert np.isfinite(run([loss], {"x": drawn(4, 6)})[0])
+
+
+# ---- programs for evaluation, and files
+
+
+def test_a_clone_for_evaluation_computes_the_same():
+    out, loss, _ = two_layers()
+    program = static.default_main_program()
+    before = program.clone(for_test=True)
+    optimizer = amp.decorate(paddle.optimizer.SGD(0.1), init_loss_scaling=8.0)
+    optimizer.minimize(loss)
+    after = program.clone(for_test=True)
+    assert "check_finite_and_unscale" not in op_types(after)
+    start()
+    optimizer.amp_init(paddle.CPUPlace(), test_program=before, use_fp16_test=True)
+    assert op_types(before) == op_types(after)[: len(op_types(before))]
+    x = drawn(5, 6)
+    kept = value_of("fc_0.w_0")
+    values = [run([out.name], {"x": x}, p)[0] for p in (before, after)]
+    assert values[0].dtype == np.float16
+    np.testing.assert_array_equal(*values)
+    np.testing.assert_array_equal(value_of("fc_0.w_0"), kept)
+
+
+def test_training_goes_on_from_a_file(tmp_path):
+    _, loss, _ = two_layers()
+    optimizer = amp.decorate(
+        paddle.optimizer.Adam(0.05), init_loss_scaling=8.0, incr_every_n_steps=2
+    )
+    optimizer.minimize(loss)
+    start()
+    program = static.default_main_program()
+    wanted = [loss, optimizer.get_loss_scaling()]
+    for i in range(3):
+        run(wanted, {"x": drawn(8, 6, seed=i)})
+    static.save(program, str(tmp_path / "model"))
+    ahead = [run(wanted, {"x": drawn(8, 6, seed=i)}) for i in range(3, 7)]
+    assert ahead[-1][1].item() == 64.0
+    start()
+    assert value_of(wanted[1].name).item() == 8.0
+    static.load(program, str(tmp_path / "model"))
+    assert value_of(wanted[1].name).item() == 16.0
+    again = [run(wanted, {"x": drawn(8, 6, seed=i)}) for i in range(3, 7)]
+    np.testing.assert_array_equal(again, ahead)
+    # The program itself, by its bytes.
+    copy = static.Program.parse_from_string(program.desc.serialize_to_string())
+    static.load(program, str(tmp_path / "model"))
+    names = [v.name for v in wanted]
+    third = [run(names, {"x": drawn(8, 6, seed=i)}, copy) for i in range(3, 7)]
+    # Its first run is not yet by a plan, and adds in another order.
+    np.testing.assert_allclose(third, ahead, TOLERANCE["float16"])
+
+
+def test_a_model_for_inference(tmp_path):
+    out, loss, _ = two_layers()
+    amp.decorate(paddle.optimizer.SGD(0.1)).minimize(loss)
+    start()
+    x = drawn(5, 6)
+    program = static.default_main_program()
+    expected = run([out], {"x": x}, program.clone(for_test=True))[0]
+    executor = static.Executor(paddle.CPUPlace())
+    feed = program.global_block().var("x")
+    static.save_inference_model(str(tmp_path / "m"), [feed], [out], executor)
+    with static.scope_guard(static.Scope()):
+        loaded, names, fetch = static.load_inference_model(
+            str(tmp_path / "m"), executor
+        )
+        assert {"cast", "mul"} <= set(op_types(loaded))
+        got = executor.run(loaded, feed={names[0]: x}, fetch_list=fetch)[0]
+    assert got.dtype == np.float16
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_model_and_its_parameters_become_short(dtype):
+    x = static.data("x", [None, 6])
+    net = paddle.nn.Sequential(
+        paddle.nn.Linear(6, 8), paddle.nn.BatchNorm1D(8), paddle.nn.Linear(8, 3)
+    )
+    net.eval()
+    out = F.softmax(net(x))
+    start()
+    value = drawn(5, 6)
+    expected = run([out], {"x": value})[0]
+    program = static.default_main_program()
+    names = amp.cast_model_to_fp16(program, use_fp16_guard=False, dest_type=dtype)
+    assert names == {f"linear_{i}.{p}_0" for i in (0, 1) for p in "wb"}
+    scope = static.global_scope()
+    amp.cast_parameters_to_fp16(paddle.CPUPlace(), program, scope, names, dtype)
+    for parameter in program.all_parameters():
+        short = parameter.name in names
+        assert parameter.dtype == getattr(paddle, dtype if short else "float32")
+        kept = scope.find_var(parameter.name).get_tensor()._dtype()
+        assert kept == parameter.dtype
+    as_float = paddle.cast(program.global_block().var(out.name), "float32")
+    got = run([as_float], {"x": value})[0]
+    np.testing.assert_allclose(got, expected, atol=TOLERANCE[dtype])
+
+
+def test_parameters_without_values_cannot_be_cast():
+    two_layers()
+    program = static.default_main_program()
+    amp.cast_model_to_fp16(program, use_fp16_guard=False)
+    with pytest.raises(
+        RuntimeError, match=r"fc_0.w_0 has no value yet: run the startup"
+    ):
+        amp.cast_parameters_to_fp16(paddle.CPUPlace(), program)
+
+
+# ---- what it goes together with
+
+
+def test_recompute_and_mixed_precision_go_together():
+    def minimize(loss, checkpoints):
+        rule = paddle.fluid.optimizer.RecomputeOptimizer(paddle.optimizer.Adam(0.02))
+        rule._set_checkpoints(checkpoints)
+        optimizer = amp.decorate(rule, init_loss_scaling=64.0)
+        optimizer.minimize(loss)
+        start()
+        values = [run([loss], {"x": drawn(8, 6, seed=i)})[0] for i in range(5)]
+        before = value_of("fc_0.w_0")
+        run([loss], {"x": nan_batch()})
+        np.testing.assert_array_equal(value_of("fc_0.w_0"), before)
+        return values, op_types()
+
+    results = []
+    for checkpoints in ([], ["fc_2.tmp_1"]):
+        with (
+            paddle.utils.unique_name.guard(),
+            static.program_guard(static.Program(), static.Program()),
+            static.scope_guard(static.Scope()),
+        ):
+            x = static.data("x", [None, 6])
+            hidden = x
+            for i in range(4):
+                _, attr = weight(6 if i == 0 else 8, 8, seed=i)
+                hidden = static.nn.fc(hidden, 8, activation="tanh", weight_attr=attr)
+            loss = paddle.mean(paddle.square(hidden))
+            results.append(minimize(loss, checkpoints))
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    assert len(results[1][1]) > len(results[0][1])
+
+
+def test_rows_of_an_embedding_are_unscaled_and_skipped():
+    ids = static.data("ids", [None, 1], "int64")
+    x = static.data("x", [None, 6])
+    rows = paddle.static.nn.embedding(ids, [20, 6], is_sparse=True)
+    product = paddle.matmul(paddle.reshape(rows, [-1, 6]), x, transpose_y=True)
+    loss = paddle.mean(product)
+    optimizer = amp.decorate(
+        paddle.optimizer.SGD(1.0), init_loss_scaling=256.0, decr_every_n_nan_or_inf=1
+    )
+    optimizer.minimize(loss)
+    start()
+    name = static.default_main_program().all_parameters()[0].name
+    before = value_of(name)
+    batch, chosen = drawn(4, 6), np.array([[3], [7], [3]])
+    run([loss], {"x": batch, "ids": chosen})
+    expected = before.copy()
+    np.add.at(expected, chosen[:, 0], -batch.mean(0) / 3)
+    np.testing.assert_allclose(value_of(name), expected, atol=2e-3)
+    kept = value_of(name)
+    run([loss], {"x": batch * np.nan, "ids": chosen})
+    np.testing.assert_array_equal(value_of(name), kept)
+    assert value_of(optimizer.get_loss_scaling().name).item() == pytest.approx(204.8)
+
+
+def test_branches_read_float32():
+    x = static.data("x", [None, 6])
+    hidden = static.nn.fc(x, 8, activation="tanh")
+    positive = paddle.mean(paddle.cast(hidden, "float32")) > 0
+    chosen = static.nn.cond(positive, lambda: hidden * 2.0, lambda: hidden - 1.0)
+    loss = paddle.mean(chosen)
+    optimizer = amp.decorate(paddle.optimizer.SGD(0.1), init_loss_scaling=8.0)
+    optimizer.minimize(loss)
+    assert chosen.dtype == paddle.float32
+    start()
+    name = static.default_main_program().all_parameters()[0].name
+    before = value_of(name)
+    batch = drawn(4, 6)
+    w, b = before, value_of("fc_0.b_0")
+    value = np.tanh(batch @ w + b)
+    expected = value.mean() * 2 if value.mean() > 0 else value.mean() - 1
+    assert run([loss], {"x": batch})[0].item() == pytest.approx(expected, abs=2e-3)
+    assert not np.array_equal(value_of(name), before)
+
+
+def test_a_scheduled_rate_moves():
+    _, loss, _ = two_layers()
+    rate = paddle.optimizer.lr.StepDecay(0.5, step_size=1, gamma=0.5)
+    optimizer = amp.decorate(paddle.optimizer.SGD(rate), init_loss_scaling=8.0)
+    _, pairs = optimizer.minimize(loss)
+    start()
+    for expected in (0.5, 0.25):
+        assert optimizer.get_lr() == expected
+        before = value_of(pairs[0][0].name)
+        gradient = run([pairs[0][1]], {"x": drawn(8, 6)})[0]
+        moved = before - expected * gradient
+        np.testing.assert_allclose(value_of(pairs[0][0].name), moved, 1e-5, 1e-6)
+        rate.step()
+
+
+# ---- by other names, and mistakes
+
+
+def test_the_steps_of_minimize_by_themselves():
+    _, loss, _ = two_layers()
+    optimizer = amp.decorate(paddle.optimizer.SGD(0.1), init_loss_scaling=8.0)
+    assert optimizer.get_scaled_loss() is None
+    with pytest.raises(RuntimeError, match="get_loss_scaling comes after minimize"):
+        optimizer.get_loss_scaling()
+    with pytest.raises(RuntimeError, match="amp_init comes after minimize"):
+        optimizer.amp_init(paddle.CPUPlace())
+    pairs = optimizer.backward(loss)
+    assert len(pairs) == 3
+    assert optimizer.get_loss_scaling().shape == [1]
+    made = optimizer.apply_optimize(loss, None, pairs)
+    assert [op.type for op in made] == ["sgd"] * 3
+    start()
+    assert np.isfinite(run([loss], {"x": drawn(4, 6)})[0])
+
+
+def test_bf16_names():
+    bf16 = amp.bf16
+    array = np.array([1.0, -2.5, 3.1415927], "float32")
+    bits = torch.tensor(array[:2]).bfloat16().view(torch.int16).numpy()
+    np.testing.assert_array_equal(
+        bf16.convert_float_to_uint16(array)[:2], bits.view("uint16")
+    )
+    lists = bf16.AutoMixedPrecisionListsBF16({"softmax"}, {"mul"}, {"a"})
+    assert "softmax" in lists.bf16_list
+    assert "mul" in lists.fp32_list
+    assert lists.fp32_varnames == {"a"}
+    out, _, _ = two_layers()
+    program = static.default_main_program()
+    other = program.clone()
+    bf16.rewrite_program_bf16(program)
+    assert program.global_block().var(out.name).dtype == paddle.bfloat16
+    start()
+    names = bf16.cast_model_to_bf16(other, use_bf16_guard=False)
+    assert names == {"fc_0.w_0", "fc_0.b_0", "fc_1.w_0"}
+    bf16.cast_parameters_to_bf16(paddle.CPUPlace(), other, to_bf16_var_names=names)
+    x = drawn(4, 6)
+    got = run([out.name], {"x": x}, other)[0]
+    assert got.dtype == np.uint16
+
+
+def test_decorate_bf16_trains():
+    _, loss, _ = two_layers()
+    with amp.bf16.bf16_guard():
+        pass
+    optimizer = amp.bf16.decorate_bf16(paddle.optimizer.SGD(0.5))
+    optimizer.minimize(loss)
+    assert "check_finite_and_unscale" not in op_types()  # its range is that of float32
+    start()
+    x = drawn(8, 6)
+    losses = [run([loss], {"x": x})[0].item() for _ in range(10)]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_fluid_has_it_by_its_older_name():
+    mixed = paddle.fluid.contrib.mixed_precision
+    assert mixed.decorate is amp.decorate
+    assert mixed.AutoMixedPrecisionLists is amp.AutoMixedPrecisionLists
+    _, loss, _ = two_layers()
+    rule = paddle.fluid.optimizer.AdamOptimizer(0.01)
+    optimizer = mixed.decorate(rule, init_loss_scaling=128.0)
+    optimizer.minimize(loss)
+    start()
+    assert np.isfinite(run([loss], {"x": drawn(4, 6)})[0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"level": "O3"}, "level must be O0, OD, O1 or O2, but is 'O3'"),
+        ({"dtype": "float64"}, "dtype must be 'float16' or 'bfloat16', but is float64"),
+        ({"init_loss_scaling": 0.0}, "init_loss_scaling must be positive"),
+        ({"incr_every_n_steps": 0}, "incr_every_n_steps must be a whole number"),
+        ({"decr_every_n_nan_or_inf": 1.5}, "decr_every_n_nan_or_inf must be a whole"),
+        ({"incr_ratio": 1.0}, "incr_ratio must be above 1"),
+        ({"decr_ratio": 1.0}, "decr_ratio must lie between 0 and 1"),
+    ],
+)
+def test_wrong_settings_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        amp.decorate(paddle.optimizer.SGD(0.1), **settings)
+
+
+def test_wrong_uses_are_named():
+    with pytest.raises(TypeError, match="optimizer must be an optimizer, but is a str"):
+        amp.decorate("sgd")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'scaling'"):
+        amp.decorate(paddle.optimizer.SGD(0.1), scaling=3.0)
+    with pytest.warns(UserWarning, match="parameters are float32 here"):
+        amp.decorate(paddle.optimizer.SGD(0.1), level="O2", master_weight=False)
+    _, loss, _ = two_layers()
+    static.append_backward(loss)
+    with pytest.raises(RuntimeError, match="has its backward already"):
+        amp.decorate(paddle.optimizer.SGD(0.1)).minimize(loss)
+    paddle.disable_static()
+    with pytest.raises(TypeError, match="eager training has paddle.amp"):
+        amp.decorate(paddle.optimizer.SGD(0.1)).minimize(paddle.to_tensor([1.0]))
