@@ -448,6 +448,30 @@ def together():
     assert [array[0] for array in big] == list(range(count))
 
 
+def older_together():
+    """The older Fleet's workers wait for each other and add up."""
+    from paddle.fluid.incubate.fleet.base import role_maker
+    from paddle.fluid.incubate.fleet.parameter_server.distribute_transpiler import (
+        fleet as older,
+    )
+
+    role = role_maker.PaddleCloudRoleMaker()
+    older.init(role)
+    role.barrier_all()  # servers do not wait
+    if older.is_server():
+        older.run_server()
+        return
+    me, count = older.worker_index(), older.worker_num()
+    total = np.zeros((2, 2))
+    older.all_reduce_worker(np.full((2, 2), me + 1), total)
+    np.testing.assert_array_equal(total, np.full((2, 2), sum(range(1, count + 1))))
+    role.all_reduce_worker(np.full((2, 2), me + 1), total, mode="max")
+    np.testing.assert_array_equal(total, np.full((2, 2), count))
+    assert role.all_gather(me) == list(range(count))
+    older.barrier_worker()
+    older.stop_worker()
+
+
 def before_and_after():
     """init_worker may come before or after the startup program, or twice."""
     loss, _ = build("dense")
@@ -569,6 +593,6 @@ def ends(how):
 
 if __name__ == "__main__":
     paddle.enable_static()
-    if sys.argv[1] not in ("under_mpi", "half_async"):
+    if sys.argv[1] not in ("under_mpi", "half_async", "older_together"):
         fleet.init()
     globals()[sys.argv[1]](*sys.argv[2:])

@@ -158,6 +158,10 @@ def test_workers_speak_through_servers(tmp_path, workers):
     Job(tmp_path, workers=workers).run("together")
 
 
+def test_workers_of_the_older_fleet_speak_through_servers(tmp_path):
+    Job(tmp_path, workers=3).run("older_together")
+
+
 def test_init_worker_comes_when_it_likes(tmp_path):
     job = Job(tmp_path).run("before_and_after")
     assert job.log("workerlog*").count("AFTER STOP") == 2
