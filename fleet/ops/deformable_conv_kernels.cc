@@ -16,6 +16,7 @@
 #include <ATen/ops/scatter_add.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -347,6 +348,9 @@ Points LookAll(const Geometry& g, const Tensor& input, const Tensor& offset) {
   Tensor x =
       (moved.select(3, 1) + x0.reshape({g.kernel(), g.places()})).reshape(one);
   Tensor near = (y > -1) & (y < g.height) & (x > -1) & (x < g.width);
+  // Also for numbers that are none.
+  y = at::where(near, y, at::zeros_like(y));
+  x = at::where(near, x, at::zeros_like(x));
   Tensor top = at::floor(y.detach()), left = at::floor(x.detach());
   Tensor down = y - top, right = x - left;
   Tensor planes =
@@ -359,8 +363,8 @@ Points LookAll(const Geometry& g, const Tensor& input, const Tensor& offset) {
     Tensor row = below ? top + 1 : top, column = beside ? left + 1 : left;
     Tensor inside = near & (row >= 0) & (row < g.height) & (column >= 0) &
                     (column < g.width);
-    Tensor index = row.nan_to_num(0).clamp(0, g.height - 1) * g.width +
-                   column.nan_to_num(0).clamp(0, g.width - 1);
+    Tensor index =
+        row.clamp(0, g.height - 1) * g.width + column.clamp(0, g.width - 1);
     points.index[corner] = index.to(at::kLong).expand(all);
     points.inside[corner] = inside.to(input.scalar_type());
     points.value[corner] =
