@@ -277,6 +277,7 @@ for _name in """
     dataset
     distributed
     fluid
+    hapi
     inference
     io
     jit
@@ -293,6 +294,9 @@ for _name in """
 """.split():
     _ON_FIRST_USE[_name] = ("." + _name,)
 
+for _name in ("flops", "summary"):
+    _ON_FIRST_USE[_name] = (".hapi", _name)
+
 _ON_FIRST_USE["DataParallel"] = (".nn.layer.data_parallel", "DataParallel")
 
 __getattr__ = _later.on_first_use(
@@ -300,6 +304,6 @@ __getattr__ = _later.on_first_use(
     _ON_FIRST_USE,
     _later.explain(
         __name__,
-        the_high_level_training_loop="Model summary flops",
+        the_high_level_training_loop="Model",
     ),
 )
