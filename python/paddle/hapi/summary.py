@@ -64,10 +64,10 @@ def _rows(net, calls):
             kind = type(layer).__name__
             numbers[kind] = numbers.get(kind, 0) + 1
             names[id(layer)] = f"{kind}-{numbers[kind]}"
-        new = [t for t in _own_state(layer, called) if id(t) not in counted]
-        counted.update(id(t) for t in new)
+        own = {id(t): t for t in _own_state(layer, called)}
+        count = sum(size_of(t) for key, t in own.items() if key not in counted)
+        counted.update(own)
         shapes = shapes_of(inputs), shapes_of(output)
-        count = sum(size_of(t) for t in new)
         rows.append((names[id(layer)], *map(str, shapes), f"{count:,}"))
     return rows
 
