@@ -770,3 +770,118 @@ def test_wrong_uses_are_named():
     paddle.disable_static()
     with pytest.raises(TypeError, match="eager training has paddle.amp"):
         amp.decorate(paddle.optimizer.SGD(0.1)).minimize(paddle.to_tensor([1.0]))
+
+
+# ---- by a strategy
+
+
+def fleet_minimize(loss, optimizer, **settings):
+    from paddle.distributed import fleet
+
+    fleet.init(is_collective=True)
+    strategy = fleet.DistributedStrategy()
+    for name, value in settings.items():
+        setattr(strategy, name, value)
+    fleet.distributed_optimizer(optimizer, strategy).minimize(loss)
+    return fleet
+
+
+def test_a_strategy_asks_for_it():
+    out, loss, _ = two_layers()
+    fleet = fleet_minimize(
+        loss,
+        paddle.optimizer.Adam(0.01),
+        amp=True,
+        amp_configs={
+            "init_loss_scaling": 32.0,
+            "decr_every_n_nan_or_inf": 1,
+            "decr_ratio": 0.5,
+            "custom_black_varnames": ["fc_1.w_0"],
+        },
+    )
+    assert fleet._get_applied_meta_list() == ["AMPOptimizer"]
+    assert casts() == ["x", "fc_0.w_0", "fc_0.b_0"]
+    start()
+    fleet.amp_init(paddle.CPUPlace(), static.global_scope())
+    before = value_of("fc_0.w_0")
+    run([out], {"x": nan_batch()})
+    np.testing.assert_array_equal(value_of("fc_0.w_0"), before)
+    assert value_of("loss_scaling_0").tolist() == [16.0]
+    run([out], {"x": drawn(8, 6)})
+    assert not np.array_equal(value_of("fc_0.w_0"), before)
+    assert fleet.get_lr() == 0.01
+
+
+def test_a_strategy_asks_for_pure_bfloat16():
+    out, loss, _ = two_layers()
+    fleet_minimize(
+        loss,
+        paddle.optimizer.SGD(0.1),
+        amp=True,
+        amp_configs={"use_pure_bf16": True, "use_fp16_guard": False},
+    )
+    assert out.dtype == paddle.bfloat16
+    assert "check_finite_and_unscale" not in op_types()
+
+
+def test_a_strategy_asks_for_checkpoints():
+    _, loss, _ = two_layers()
+    fleet = fleet_minimize(
+        loss,
+        paddle.optimizer.Momentum(0.1),
+        amp=True,
+        recompute=True,
+        recompute_configs={"checkpoints": ["fc_1.tmp_0"]},
+        lars=True,
+    )
+    applied = ["LarsOptimizer", "RecomputeOptimizer", "AMPOptimizer"]
+    assert fleet._get_applied_meta_list() == applied
+    block = static.default_main_program().global_block()
+    assert any(name.endswith("@AGAIN") for name in block.vars)
+    assert op_types().count("lars_momentum") == 3
+    start()
+    assert np.isfinite(run([loss], {"x": drawn(8, 6)})[0])
+
+
+def test_a_second_program_of_a_fleet_is_scaled_once():
+    _, loss, _ = two_layers()
+    fleet = fleet_minimize(loss, paddle.optimizer.SGD(0.1), amp=True)
+    with static.program_guard(static.Program(), static.Program()):
+        _, loss, _ = two_layers()
+        fleet.minimize(loss)
+        assert op_types().count("check_finite_and_unscale") == 1
+        assert fleet._get_applied_meta_list() == ["AMPOptimizer"]
+        start()
+        assert np.isfinite(run([loss], {"x": drawn(8, 6)})[0])
+
+
+def test_recompute_without_checkpoints_is_told():
+    _, loss, _ = two_layers()
+    with pytest.warns(UserWarning, match="without recompute_configs"):
+        fleet = fleet_minimize(loss, paddle.optimizer.SGD(0.1), recompute=True)
+    assert fleet._get_applied_meta_list() == []
+
+
+def test_amp_init_of_a_fleet_needs_mixed_precision():
+    _, loss, _ = two_layers()
+    fleet = fleet_minimize(loss, paddle.optimizer.SGD(0.1))
+    with pytest.raises(RuntimeError, match="does not train in mixed precision"):
+        fleet.amp_init(paddle.CPUPlace())
+
+
+def test_the_older_fleet_asks_for_it():
+    from paddle.fluid.incubate.fleet.base import role_maker
+    from paddle.fluid.incubate.fleet.collective import DistributedStrategy, fleet
+
+    fleet.init(role_maker.PaddleCloudRoleMaker(is_collective=True))
+    _, loss, _ = two_layers()
+    strategy = DistributedStrategy()
+    strategy.use_amp = True
+    strategy.amp_loss_scaling = 64
+    strategy.forward_recompute = True
+    strategy.recompute_checkpoints = [loss.block.var("fc_1.tmp_0")]
+    optimizer = fleet.distributed_optimizer(paddle.optimizer.SGD(0.1), strategy)
+    optimizer.minimize(loss)
+    start()
+    assert value_of("loss_scaling_0").tolist() == [64.0]
+    assert any(n.endswith("@AGAIN") for n in loss.block.vars)

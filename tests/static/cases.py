@@ -65,6 +65,58 @@ def train(kind, optimizer, out, fuse="fuse"):
         np.savez(out, **parameters())
 
 
+def scaled(kind, optimizer, out):
+    """In mixed precision, with a batch that one worker alone finds to be bad: all leave
+    it out, and their scaling stays the same."""
+    strategy = fleet.DistributedStrategy()
+    strategy.amp = True
+    strategy.amp_configs = {
+        "init_loss_scaling": 1024.0,
+        "incr_every_n_steps": 4,
+        "decr_every_n_nan_or_inf": 1,
+        "decr_ratio": 0.5,
+    }
+    loss, exe = start(kind, optimizer, strategy)
+    (scaling,) = (
+        v.name
+        for v in static.default_main_program().list_vars()
+        if v.name.startswith("loss_scaling") and v.persistable
+    )
+    expected = 1024.0
+    for number in range(STEPS):
+        feed = my_share(kind, number)
+        is_bad = number in (0, 7)
+        if is_bad and fleet.worker_index() == fleet.worker_num() - 1:
+            feed["x"] = np.full_like(feed["x"], np.inf)
+        before = parameters()
+        (value,) = exe.run(feed=feed, fetch_list=[scaling])
+        # Steps 1 to 4, and then four by four after step 7.
+        expected *= 0.5 if is_bad else 2.0 if number in (4, 11, 15, 19) else 1.0
+        assert value.item() == expected, (number, value, expected)
+        after = parameters()
+        kept = [n for n in after if np.array_equal(before[n], after[n])]
+        assert kept == (list(after) if is_bad else []), (number, kept)
+        same_everywhere()
+    assert fleet._get_applied_meta_list() == ["AMPOptimizer"]
+    if fleet.worker_index() == 0:
+        np.savez(out, **parameters())
+
+
+def recomputed(out):
+    """With checkpoints, which change no result."""
+    strategy = fleet.DistributedStrategy()
+    strategy.recompute = True
+    strategy.recompute_configs = {"checkpoints": ["fc_1.tmp_2"]}
+    loss, exe = start("mlp", "Momentum", strategy)
+    block = static.default_main_program().global_block()
+    assert any(name.endswith("@AGAIN") for name in block.vars), list(block.vars)
+    for number in range(STEPS):
+        exe.run(feed=my_share("mlp", number), fetch_list=[loss])
+    same_everywhere()
+    if fleet.worker_index() == 0:
+        np.savez(out, **parameters())
+
+
 def uneven(out):
     """Shares of different sizes, and of one that changes: each is compiled anew, and
     the mean is that of the workers."""

@@ -59,6 +59,25 @@ def test_the_same_over_tcp(tmp_path):
     assert_close(np.load(together), np.load(alone), 1e-6)
 
 
+# Sums of a share and of the whole batch are rounded to eleven bits.
+@pytest.mark.parametrize(
+    "kind, optimizer, num_workers, tolerance",
+    [("mlp", "SGD", 2, 4e-3), ("cnn", "Momentum", 3, 1e-2)],
+)
+def test_mixed_precision(tmp_path, kind, optimizer, num_workers, tolerance):
+    together, alone = tmp_path / "together.npz", tmp_path / "alone.npz"
+    workers.run(num_workers, tmp_path, "scaled", kind, optimizer, together)
+    workers.run_alone("scaled", kind, optimizer, alone)
+    assert_close(np.load(together), np.load(alone), tolerance)
+
+
+def test_checkpoints(tmp_path):
+    together, alone = tmp_path / "together.npz", tmp_path / "alone.npz"
+    workers.run(2, tmp_path, "recomputed", together)
+    workers.run_alone("train", "mlp", "Momentum", alone)
+    assert_close(np.load(together), np.load(alone), 1e-6)
+
+
 def test_shares_of_different_and_changing_sizes(tmp_path):
     workers.run(2, tmp_path, "uneven", tmp_path / "out.npz")
 

@@ -274,7 +274,9 @@ class Fleet(RoleQuestions):
             what, unbuilt = "eager training", strategy.unbuilt(worker_num)
         else:
             what = "training of programs"
-            unbuilt = program_training.unbuilt(strategy, worker_num)
+            unbuilt = program_training.unbuilt(
+                strategy, worker_num, self._has_servers()
+            )
         if unbuilt:
             raise NotImplementedError(
                 f"fleet.{name}: the strategy has {', '.join(unbuilt)}, which {what} of "
@@ -344,6 +346,8 @@ class Fleet(RoleQuestions):
         optimizer, self._rewrites = program_training.wished_optimizer(
             optimizer, strategy
         )
+        optimizer, names = program_training.wrapped_optimizer(optimizer, strategy)
+        self._rewrites += names
         self.user_defined_optimizer = optimizer
         made = optimizer.minimize(loss, startup_program, parameters, no_grad)
         main, startup = loss.block.program, startup_program or default_startup_program()
@@ -499,11 +503,18 @@ class Fleet(RoleQuestions):
             )
         return training.worker.shrink(None, days)
 
-    # -- What later versions bring.
-
-    @_comes_with("mixed precision")
     def amp_init(self, place, scope=None, test_program=None, use_fp16_test=False):
-        """Prepares mixed precision."""
+        """After the startup program ran, of a training in mixed precision (strategy.amp,
+        or paddle.static.amp.decorate): see static.amp."""
+        optimizer = self._optimizer()
+        if not hasattr(optimizer, "amp_init"):
+            raise RuntimeError(
+                "fleet.amp_init: the optimizer does not train in mixed precision: set "
+                "strategy.amp and call minimize first"
+            )
+        return optimizer.amp_init(place, scope, test_program, use_fp16_test)
+
+    # -- What later versions bring.
 
     @_comes_with("mixed precision")
     def distributed_scaler(self, scaler):

@@ -6,16 +6,17 @@ import warnings
 
 from .... import _core
 
-# What minimize can do in programs beside what eager training has.
-_BUILT = ("lars", "lamb")
+# What minimize can do in programs beside what eager training has, with servers and
+# without.
+_BUILT = {True: ("lars", "lamb"), False: ("lars", "lamb", "amp", "recompute")}
 
 
-def unbuilt(strategy, worker_num):
+def unbuilt(strategy, worker_num, has_servers):
     """The settings that change results and that programs do not have yet."""
     return [
         setting
         for setting in strategy.unbuilt(worker_num)
-        if setting.partition("=")[0] not in _BUILT
+        if setting.partition("=")[0] not in _BUILT[has_servers]
     ]
 
 
@@ -56,6 +57,68 @@ def _lamb(optimizer, configs):
         ),
         **_settings_of(optimizer),
     )
+
+
+def _with_recompute(optimizer, configs):
+    from ....fluid.optimizer import RecomputeOptimizer
+
+    optimizer = RecomputeOptimizer(optimizer)
+    optimizer._set_checkpoints(configs["checkpoints"])
+    return optimizer
+
+
+def _with_amp(optimizer, configs):
+    from ....static import amp
+
+    lists = amp.AutoMixedPrecisionLists(
+        configs["custom_white_list"],
+        configs["custom_black_list"],
+        configs["custom_black_varnames"],
+        "bfloat16" if configs["use_pure_bf16"] else "float16",
+    )
+    scaling = (
+        "init_loss_scaling",
+        "incr_every_n_steps",
+        "decr_every_n_nan_or_inf",
+        "incr_ratio",
+        "decr_ratio",
+        "use_dynamic_loss_scaling",
+    )
+    return amp.decorate(
+        optimizer,
+        lists,
+        use_pure_fp16=configs["use_pure_fp16"] or configs["use_pure_bf16"],
+        use_fp16_guard=configs["use_fp16_guard"],
+        use_bf16=configs["use_pure_bf16"],
+        **{name: configs[name] for name in scaling},
+    )
+
+
+def wrapped_optimizer(optimizer, strategy):
+    """`optimizer` with what the strategy puts around it: (optimizer, names of that).
+    Nothing is put around it twice."""
+    wrappers, inner = set(), optimizer
+    while inner is not None:
+        wrappers.add(type(inner).__name__)
+        inside = getattr(inner, "__dict__", {})
+        inner = inside.get("_optimizer") or inside.get("inner_optimizer")
+    names = []
+    configs = strategy.recompute_configs
+    if strategy.recompute and not configs["checkpoints"]:
+        warnings.warn(
+            "strategy.recompute without recompute_configs['checkpoints'] computes "
+            "nothing again",
+            stacklevel=4,
+        )
+    elif strategy.recompute:
+        if "RecomputeOptimizer" not in wrappers:
+            optimizer = _with_recompute(optimizer, configs)
+        names.append("RecomputeOptimizer")
+    if strategy.amp:
+        if "OptimizerWithMixedPrecision" not in wrappers:
+            optimizer = _with_amp(optimizer, strategy.amp_configs)
+        names.append("AMPOptimizer")
+    return optimizer, names
 
 
 def wished_optimizer(optimizer, strategy):

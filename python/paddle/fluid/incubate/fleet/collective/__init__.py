@@ -62,8 +62,18 @@ class DistributedStrategy(BuildStrategy):
         new.fuse_all_reduce_ops = self.fuse_all_reduce_ops
         new.fuse_grad_size_in_MB = self.fuse_grad_size_in_MB
         new.amp = self.use_amp
+        new.amp_configs = {
+            "init_loss_scaling": float(self.amp_loss_scaling),
+            "incr_every_n_steps": self.amp_incr_every_n_steps,
+            "decr_every_n_nan_or_inf": self.amp_decr_every_n_nan_or_inf,
+            "incr_ratio": float(self.amp_incr_ratio),
+            "decr_ratio": float(self.amp_decr_ratio),
+        }
         new.localsgd = self.use_local_sgd
         new.recompute = self.forward_recompute
+        new.recompute_configs = {
+            "checkpoints": [getattr(v, "name", v) for v in self.recompute_checkpoints]
+        }
         return new
 
 
