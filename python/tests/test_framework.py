@@ -411,10 +411,6 @@ def test_batch_cuts_a_reader_into_lists():
         ("amp.auto_cast", "mixed precision"),
         ("amp.GradScaler", "mixed precision"),
         ("onnx.export", "the export of models"),
-        ("callbacks.Callback", "the high level training loop"),
-        ("Model", "the high level training loop"),
-        ("summary", "the high level training loop"),
-        ("flops", "the high level training loop"),
     ],
 )
 def test_what_is_put_off_says_with_what_it_comes(name, reason):
