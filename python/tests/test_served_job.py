@@ -20,6 +20,7 @@ from paddle.fluid.incubate.fleet.parameter_server import distribute_transpiler
 from paddle.fluid.incubate.fleet.parameter_server.distribute_transpiler import (
     distributed_strategy,
 )
+from paddle.optimizer import lr
 
 PREFIXES = ("PADDLE_", "TRAINING_ROLE", "POD_IP", "SLURM_", "OMPI_", "PMI_", "FLEET_")
 PREFIXES += ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "FLAGS_communicator")
@@ -109,7 +110,7 @@ def net():
 class Job:
     """The worker of a sync job; its programs, ready to run."""
 
-    def __init__(self, server):
+    def __init__(self, server, optimizer=None):
         fleet.init(
             fleet.UserDefinedRoleMaker(
                 current_id=0,
@@ -123,7 +124,8 @@ class Job:
         strategy = fleet.DistributedStrategy()
         strategy.a_sync = False
         strategy.a_sync_configs = {"k_steps": 0}
-        fleet.distributed_optimizer(paddle.optimizer.SGD(0.1), strategy)
+        optimizer = optimizer or paddle.optimizer.SGD(0.1)
+        fleet.distributed_optimizer(optimizer, strategy)
         fleet.minimize(self.loss)
         self.exe = static.Executor(paddle.CPUPlace())
         self.exe.run(static.default_startup_program())
@@ -274,6 +276,8 @@ def test_inference_without_servers_is_that_of_the_program():
     assert ps_util.DistributedInfer is utils.DistributedInfer
     exe = static.Executor(paddle.CPUPlace())
     exe.run(static.default_startup_program())
+    with pytest.raises(RuntimeError, match="'saved' are for servers.*--server_num"):
+        infer.init_distributed_infer_env(exe, loss, dirname="saved")
     infer.init_distributed_infer_env(exe, loss)
     program = infer.get_dist_infer_program()
     assert program is infer.origin_main_program
@@ -289,6 +293,49 @@ def test_datasets_lie_beside_fleet():
     assert fleet.dataset.InMemoryDataset is paddle.distributed.InMemoryDataset
     assert fleet.dataset.QueueDataset is paddle.distributed.QueueDataset
     assert issubclass(fleet.dataset.QueueDataset, fleet.dataset.DatasetBase)
+
+
+def losses_of(run, scheduler, metrics):
+    """Of eight steps; the scheduler advances after each."""
+    losses = []
+    for number in range(8):
+        losses.append(run())
+        scheduler.step(*([metrics[number]] if metrics else []))
+    return losses
+
+
+@pytest.mark.parametrize(
+    "make, metrics",
+    [
+        (lambda: lr.ReduceOnPlateau(0.2, patience=1, factor=0.1), [3, 2, 2, 2, 2, 1, 1]),
+        (lambda: lr.LambdaDecay(0.2, lambda n: 1.0 / (1 + n)), None),
+        (lambda: lr.MultiplicativeDecay(0.2, lambda n: 0.5), None),
+    ],
+)
+def test_servers_follow_schedulers_that_only_python_knows(server, make, metrics):
+    metrics = metrics and [*metrics, 1]
+    scheduler = make()
+    job = Job(server, paddle.optimizer.Momentum(scheduler, 0.9))
+    together = losses_of(job.step, scheduler, metrics)
+    assert job.values()["table"].std() > 0
+    fleet.stop_worker()
+    fleet.fleet._training.forget()
+
+    with static.program_guard(static.Program(), static.Program()):
+        with static.scope_guard(static.Scope()):
+            loss, _ = net()
+            scheduler = make()
+            paddle.optimizer.Momentum(scheduler, 0.9).minimize(loss)
+            exe = static.Executor(paddle.CPUPlace())
+            exe.run(static.default_startup_program())
+            feed = {"ids": IDS, "label": LABELS}
+            alone = losses_of(
+                lambda: exe.run(feed=feed, fetch_list=[loss])[0].item(),
+                scheduler,
+                metrics,
+            )
+    np.testing.assert_allclose(together, alone, rtol=1e-5)
+    assert scheduler() < 0.2  # it did change
 
 
 # -- the older Fleet

@@ -12,8 +12,9 @@ class DistributedInfer:
 
         infer = DistributedInfer(main_program=test_program)
         infer.init_distributed_infer_env(exe, loss, dirname="saved")
-        program = infer.get_dist_infer_program()
-        exe.run(program, feed=..., fetch_list=[...])
+        if fleet.is_worker():
+            program = infer.get_dist_infer_program()
+            exe.run(program, feed=..., fetch_list=[...])
 
     Args:
         main_program, startup_program: the default ones if not given.
@@ -35,6 +36,10 @@ class DistributedInfer:
         Args:
             loss: what the program computes; shows which parameters it has.
             dirname: a folder of fleet.save_persistables.
+
+        Raises:
+            RuntimeError: `dirname` in a process without servers, which could not read
+                the tables.
         """
         from ....optimizer import SGD
         from .. import fleet
@@ -43,6 +48,13 @@ class DistributedInfer:
 
         if fleet._role_maker is None:
             fleet.init(role_maker)
+        if dirname is not None and not fleet._has_servers():
+            raise RuntimeError(
+                f"init_distributed_infer_env: the tables in '{dirname}' are for servers, "
+                "and this job has none: start it with fleetrun --server_num=N "
+                "--worker_num=N, or save a model that needs none "
+                "(fleet.save_inference_model)"
+            )
         if not fleet._has_servers() or (fleet._training and fleet._training.tables):
             return
         strategy = DistributedStrategy()
