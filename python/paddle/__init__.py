@@ -294,16 +294,9 @@ for _name in """
 """.split():
     _ON_FIRST_USE[_name] = ("." + _name,)
 
-for _name in ("flops", "summary"):
+for _name in ("Model", "flops", "summary"):
     _ON_FIRST_USE[_name] = (".hapi", _name)
 
 _ON_FIRST_USE["DataParallel"] = (".nn.layer.data_parallel", "DataParallel")
 
-__getattr__ = _later.on_first_use(
-    __name__,
-    _ON_FIRST_USE,
-    _later.explain(
-        __name__,
-        the_high_level_training_loop="Model",
-    ),
-)
+__getattr__ = _later.on_first_use(__name__, _ON_FIRST_USE)

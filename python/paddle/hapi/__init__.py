@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be said of a network: its layers, parameters and operations."""
+"""Models that are trained by one call, and what can be said of a network: its layers,
+parameters and operations."""
 
+from . import callbacks
 from .flops import flops
+from .model import Model
 from .summary import summary
 
-__all__ = ["flops", "summary"]
+__all__ = ["Model", "callbacks", "flops", "summary"]
