@@ -24,7 +24,7 @@ WARM_UP = 3  # turns that do not count
 CASES = {
     "LinearNet 10-10-1, Adam, batch 10": dict(steps=(20, 600), bar=0.80),
     "MLP 32-128-128-2 tanh, SGD, 128": dict(steps=(5, 600), bar=0.90),
-    "CNN of seed 004, Adam, batch 32": dict(steps=(2, 40), bar=0.97),
+    "CNN 32x32, Adam, batch 32": dict(steps=(2, 40), bar=0.97),
     "MLP of 8 M parameters, SGD, 16": dict(
         layers=[
             ("linear", WIDE, WIDE),

@@ -28,7 +28,7 @@ from static_gpu import LOSS_TOLERANCE, best_in_turns, print_gpu_rows
 # Steps of a turn and turns.
 MODELS = {
     "MLP 32-128-128-2 tanh, SGD, 128": (200, 10),
-    "CNN of seed 004, Adam, batch 32": (100, 10),
+    "CNN 32x32, Adam, batch 32": (100, 10),
     "MLP of 8 M parameters, SGD, 16": (100, 10),
 }
 BAR = 1.0

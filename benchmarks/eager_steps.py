@@ -42,7 +42,7 @@ MODELS = {
         steps=(200, 15),
         bar=0.50,
     ),
-    "CNN of seed 004, Adam, batch 32": dict(
+    "CNN 32x32, Adam, batch 32": dict(
         layers=[
             ("conv", 3, 32),
             ("relu",),

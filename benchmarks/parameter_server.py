@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and jobs with servers: a click model and the MLP of seed 001 with and without
+"""Tables and jobs with servers: a click model and the MLP 32-128-128-2 with and without
 servers (parameter_server/train.py), tables alone and across the wire
 (parameter_server/tables.cc), saves against `dd`, how soon workers notice that a server
 died, geo against async over a slow link.
@@ -187,7 +187,7 @@ def mlp_rows():
         alone = min(alone, best_stretch(train_alone("mlp", 3000), 300))
         times = train_with_servers("mlp", "async", 3000)
         served = min(served, best_stretch(times, 300))
-    name = "MLP of seed 001, async, 1 x 1"
+    name = "MLP 32-128-128-2, async, 1 x 1"
     yield Row(name, served * 1e6, alone * 1e6, "us", 1.25, "one process")
 
 

@@ -30,7 +30,7 @@ from measure import Row
 _, MLP, CNN = EAGER
 MODELS = {
     "GPU MLP 32-128-128-2, SGD, 128": dict(EAGER[MLP], steps=(400, 12)),
-    "GPU CNN of seed 004, Adam, 32": dict(EAGER[CNN], steps=(100, 12)),
+    "GPU CNN 32x32, Adam, 32": dict(EAGER[CNN], steps=(100, 12)),
 }
 BAR = 1.05
 LOSS_TOLERANCE = 1e-3  # relative, without TF32

@@ -48,7 +48,7 @@ def ctr_batches(count, seed):
 
 
 def mlp():
-    """The network of seed 001."""
+    """MLP 32-128-128-2, tanh."""
     x = static.data("x", [None, 32], "float32")
     y = static.data("y", [None, 1], "int64")
     hidden = static.nn.fc(x, 128, activation="tanh")
