@@ -1,4 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+
+//   exec::Executor executor(library, {});
+//   exec::Scope scope;
+//   RETURN_IF_ERROR(executor.Run(startup, scope, {}, {}).status());
+//   ASSIGN_OR_RETURN(std::vector<at::Tensor> values,
+//                    executor.Run(main, scope, {{"x", batch}}, {"loss"}));
+
 #ifndef FLEET_EXEC_EXECUTOR_H_
 #define FLEET_EXEC_EXECUTOR_H_
 
@@ -51,9 +58,13 @@ class Executor final {
   // kernel exists. What was compiled before is compiled anew.
   void AddExtension(std::string op_type, std::shared_ptr<Extension> extension);
 
-  // Runs the main block once. InvalidArgument for a feed that the program does
-  // not have, or of another type or shape than its variable, and what Schedule
-  // says.
+  // Runs the main block once, and returns the fetches in their order.
+  // InvalidArgument for a feed that the program does not have, or of another
+  // type or shape than its variable, for a fetch that it does not have, and for
+  // an operation without kernel or with wrong attributes. FailedPrecondition
+  // for a variable without a value: the startup program has not run in `scope`.
+  // Else what a kernel or an extension says, with the operation, the shapes it
+  // got and the user's line; updates that were done before stay done.
   Result<std::vector<at::Tensor>> Run(const program::Program& program,
                                       Scope& scope,
                                       const std::vector<Feed>& feeds,

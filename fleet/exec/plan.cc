@@ -252,13 +252,6 @@ void Plan::TakeArena() {
   }
 }
 
-bool Plan::TakesFeeds(std::span<const at::Tensor> feeds) const {
-  for (size_t i = 0; i < feeds.size(); ++i) {
-    if (!HasType(feeds[i], graph_.values[feeds_[i]].type)) return false;
-  }
-  return true;
-}
-
 bool Plan::TakesKept(std::span<at::Tensor* const> kept) const {
   for (size_t i = 0; i < kept.size(); ++i) {
     if (kept[i] == nullptr || !kept[i]->is_contiguous() ||

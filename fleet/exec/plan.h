@@ -51,8 +51,7 @@ class Plan final {
   // a variable of the scope was not there.
   static std::unique_ptr<Plan> Make(const PlanSource& source);
 
-  // Whether tensors have the types that the plan was made for.
-  bool TakesFeeds(std::span<const at::Tensor> feeds) const;
+  // Whether the scope's tensors have the types that the plan was made for.
   bool TakesKept(std::span<at::Tensor* const> kept) const;
 
   // As Schedule::Run, with the scope's tensors in the order of the source. What
