@@ -250,11 +250,14 @@ Status MpiLibrary::TakeGreetings() {
                   "MPI_Recv"));
     std::vector<std::string>& greetings = greetings_[status.MPI_SOURCE];
     const std::string group = text.substr(1);
+    std::string& given_up = given_up_[status.MPI_SOURCE];
     if (text.front() == kComes) {
       greetings.push_back(group);
+      given_up.clear();
     } else if (auto taken_back = std::ranges::find(greetings, group);
                taken_back != greetings.end()) {
       greetings.erase(taken_back);
+      given_up = group;
     }
   }
 }
@@ -293,6 +296,10 @@ Status MpiLibrary::Meet(const std::vector<int>& ranks, const std::string& group,
         for (int rank : missing) {
           for (const std::string& other : greetings_[rank]) {
             text += base::Concat(" (rank ", rank, " came to ", other, ")");
+          }
+          if (!given_up_[rank].empty()) {
+            text += base::Concat(" (rank ", rank, " came to ", given_up_[rank],
+                                 " and gave up)");
           }
         }
         return text;

@@ -128,8 +128,10 @@ class MpiLibrary final {
   bool ending_ GUARDED_BY(mutex) = false;  // the process ends, and well
   bool failed_ GUARDED_BY(mutex) = false;
   Status usable_ GUARDED_BY(mutex);
-  // By rank of the world, the groups that it came to make.
+  // By rank of the world, the groups that it came to make, and the one that it
+  // gave up last.
   std::map<int, std::vector<std::string>> greetings_ GUARDED_BY(mutex);
+  std::map<int, std::string> given_up_ GUARDED_BY(mutex);
   std::list<std::shared_ptr<MpiSending>> sendings_ GUARDED_BY(mutex);
 };
 
