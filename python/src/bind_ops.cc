@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
 #include <cctype>
+#include <optional>
+#include <set>
 #include <vector>
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/set.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "fleet/base/check.h"
+#include "fleet/ops/auto_cast.h"
 #include "fleet/ops/eager.h"
 #include "fleet/ops/kernels.h"
 #include "fleet/program/dtype.h"
@@ -35,6 +40,9 @@ std::string LowerCase(std::string text) {
 const char* TypeName(nb::handle object) {
   return Py_TYPE(object.ptr())->tp_name;
 }
+
+// What eager calls cast their inputs to, while a caller wants it.
+std::optional<ops::AutoCast> auto_cast;
 
 // Whether every call compares what its shape rule says with what came out.
 bool check_shape_rules = false;
@@ -91,6 +99,10 @@ class OpFunction {
       attrs.push_back(TakeAttr(def.attrs[i], given[def.inputs.size() + i]));
     }
 
+    if (auto_cast.has_value()) {
+      ThrowIfError(ops::CastInputs(*auto_cast, *Library().Find("cast"), op_,
+                                   inputs, ends, DefaultContext()));
+    }
     Attrs kept;
     if (check_shape_rules) kept = attrs;
     auto run = [&] {
@@ -492,6 +504,19 @@ void BindOps(nb::module_& m) {
       .def_prop_ro("name", &OpFunction::name)
       .def("__repr__",
            [](const OpFunction& f) { return "<op " + f.name() + ">"; });
+  m.def(
+      "set_auto_cast",
+      [](std::optional<DType> dtype, std::set<std::string> white,
+         std::set<std::string> black) {
+        auto_cast.reset();
+        if (!dtype.has_value()) return;
+        auto_cast.emplace();
+        auto_cast->dtype = *dtype;
+        auto_cast->white.insert(white.begin(), white.end());
+        auto_cast->black.insert(black.begin(), black.end());
+      },
+      nb::arg("dtype").none(), nb::arg("white"), nb::arg("black"),
+      "What eager calls cast their inputs to from now on; None: nothing.");
   m.def("check_shape_rules", [](bool on) { check_shape_rules = on; });
   nb::dict table;
   for (const ops::Op* op : Library().All()) {

@@ -465,7 +465,6 @@ def test_models_of_layers_are_distributed_in_eager_mode_only():
 @pytest.mark.parametrize(
     "name, reason",
     [
-        ("distributed_scaler", "mixed precision"),
         ("get_hybrid_communicate_group", "hybrid parallel training"),
     ],
 )

@@ -51,6 +51,48 @@ def util():
     fleet.util.print_on_rank("only here", 1)
 
 
+def mixed_precision():
+    """All leave out a step that is bad on one of them, with gradients that are exchanged
+    and with those that are not."""
+    fleet.init(is_collective=True)
+    me, n = fleet.worker_index(), fleet.worker_num()
+    paddle.seed(5)
+    net = paddle.nn.Linear(4, 2)
+    model = fleet.distributed_model(net)
+    own = paddle.create_parameter([3], "float32")  # of no model
+    shared = fleet.distributed_optimizer(
+        paddle.optimizer.Adam(0.01, parameters=net.parameters())
+    )
+    alone = paddle.optimizer.SGD(0.01, parameters=[own])
+    scaler = fleet.distributed_scaler(
+        paddle.amp.GradScaler(init_loss_scaling=64.0, incr_every_n_steps=3)
+    )
+    for number in range(6):
+        bad = number in (1, 4) and me == n - 1
+        x = paddle.full([3, 4], np.inf if bad and number == 1 else 1.0)
+        with paddle.amp.auto_cast(dtype="bfloat16"):
+            out = model(x * (me + 1.0))
+        scaler.scale(paddle.mean(out)).backward()
+        scaler.scale(
+            paddle.sum(own) * (np.inf if bad and number == 4 else 1.0)
+        ).backward()
+        before = [p.numpy() for p in (*net.parameters(), own)]
+        scaler.step(shared)
+        scaler.step(alone)
+        scaler.update()
+        shared.clear_grad()
+        alone.clear_grad()
+        after = [p.numpy() for p in (*net.parameters(), own)]
+        kept = [np.array_equal(a, b) for a, b in zip(before, after)]
+        # The second optimizer finds its own only when the first has stepped.
+        expected = {1: [True] * 3, 4: [False, False, True]}.get(number, [False] * 3)
+        assert kept == expected, (number, kept)
+        scale = scaler.state_dict()["scale"].item()
+        found = fleet.util.all_gather((scale, [a.tolist() for a in after[:2]]))
+        assert all(one == found[0] for one in found), found
+        assert scale == [64, 32, 32, 32, 16, 16][number], (number, scale)
+
+
 def metrics():
     fleet.init(is_collective=True)
     me, n = fleet.worker_index(), fleet.worker_num()

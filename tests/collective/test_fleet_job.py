@@ -21,6 +21,7 @@ STEPS = 20
         "another_role",
         "static",
         "role_maker_alone",
+        "mixed_precision",
     ],
 )
 def test_ranks_agree(case, num_ranks):

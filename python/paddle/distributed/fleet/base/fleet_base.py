@@ -514,15 +514,36 @@ class Fleet(RoleQuestions):
             )
         return optimizer.amp_init(place, scope, test_program, use_fp16_test)
 
-    # -- What later versions bring.
-
-    @_comes_with("mixed precision")
     def distributed_scaler(self, scaler):
-        """A loss scaler for several workers."""
+        """The paddle.amp.GradScaler as one of several workers: when one of them finds a
+        gradient that is not finite, all leave the step out."""
+        from ....amp import GradScaler
+
+        self._check_eager("distributed_scaler")
+        if not isinstance(scaler, GradScaler):
+            raise TypeError(
+                "fleet.distributed_scaler takes a paddle.amp.GradScaler, but got a "
+                f"{type(scaler).__name__}"
+            )
+        if self.worker_num() > 1:
+            scaler._reduce_found = _found_by_any
+        return scaler
+
+    # -- What later versions bring.
 
     @_comes_with("hybrid parallel training")
     def get_hybrid_communicate_group(self):
         """The groups of hybrid parallel training."""
+
+
+def _found_by_any(found):
+    """Whether `found` is so on one of all workers."""
+    from ....tensor.creation import to_tensor
+    from ...collective import ReduceOp, all_reduce
+
+    flag = to_tensor([int(found)], "int32")
+    all_reduce(flag, ReduceOp.MAX)
+    return bool(flag.item())
 
 
 def _check_role_maker(role_maker, is_collective):

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Eager calls that compute in a short type."""
+
+import contextlib
+import warnings
+
+from .. import _core
+from ..nn import Layer
+from ..static.amp.fp16_lists import AutoMixedPrecisionLists, check_amp_dtype
+from ..static.amp.fp16_utils import check_level
+
+__all__ = ["amp_guard", "auto_cast", "decorate"]
+
+_current = (None, set(), set())  # what _core.set_auto_cast was called with last
+
+
+def _set(state):
+    global _current
+    _core.set_auto_cast(*state)
+    _current = state
+
+
+@contextlib.contextmanager
+def auto_cast(
+    enable=True,
+    custom_white_list=None,
+    custom_black_list=None,
+    level="O1",
+    dtype="float16",
+    use_promote=True,
+):
+    """Inside, functions cast what they are given: white ones to `dtype`, black ones to
+    float32, and others, if it is of both, to float32. Parameters stay as they are, and
+    gradients have the types of their tensors.
+
+    Args:
+        enable: False computes as if there was no auto_cast around.
+        custom_white_list, custom_black_list: names of ops, as in
+            static.amp.AutoMixedPrecisionLists.
+        level: 'O1' by the lists; 'O2' all but the black ones of the caller; 'OD' the
+            white ones alone, and everything else in float32; 'O0' none.
+        dtype: 'float16' or 'bfloat16'.
+        use_promote: at level O2, whether what is in no white list follows its inputs.
+    """
+    level, dtype = check_level(level), check_amp_dtype(dtype)
+    lists = AutoMixedPrecisionLists(custom_white_list, custom_black_list, dtype=dtype)
+    if not enable or level == "O0":
+        state = (None, set(), set())
+    elif level == "OD":
+        everything = set(_core.ops)
+        state = (dtype, lists.white_list, everything - lists.white_list)
+    elif level == "O1":
+        state = (dtype, lists.white_list, lists.black_list)
+    else:
+        white, rest = lists._white_and_gray("O2", use_promote=use_promote)
+        black = lists.unsupported_list if use_promote else lists.black_list - white
+        state = (dtype, white, black)
+        del rest  # follows what it is given
+    before = _current
+    _set(state)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+amp_guard = auto_cast
+
+
+def decorate(
+    models,
+    optimizers=None,
+    level="O1",
+    dtype="float16",
+    master_weight=None,
+    save_dtype=None,
+    master_grad=False,
+    excluded_layers=None,
+):
+    """`models`, or (models, optimizers), as they are: parameters are float32 at every
+    level here, and auto_cast casts them where they are used. What that computes is what
+    short parameters with float32 copies would."""
+    check_level(level), check_amp_dtype(dtype)
+    for model in models if isinstance(models, (list, tuple)) else [models]:
+        if not isinstance(model, Layer):
+            raise TypeError(
+                f"amp.decorate: models must be Layers, but one is a {type(model).__name__}"
+            )
+    if master_weight is False:
+        warnings.warn(
+            "amp.decorate: parameters are float32 here, also with master_weight=False",
+            stacklevel=2,
+        )
+    return models if optimizers is None else (models, optimizers)
