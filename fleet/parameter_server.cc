@@ -187,6 +187,10 @@ Status ParameterWorker::Load(const std::string& folder) {
   return client_->Load(folder, deadline());
 }
 
+Status ParameterWorker::SetRate(const std::string& name, double rate) {
+  return client_->SetRate(name, rate, deadline());
+}
+
 Result<uint64_t> ParameterWorker::Shrink(uint32_t max_unseen_days) {
   uint64_t gone = 0;
   for (const plan::ServedTable& table : tables()) {

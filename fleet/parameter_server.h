@@ -151,6 +151,8 @@ class ParameterWorker final {
   Status EndCut();
   // Values and rows of all tables become those of the folder, in a cut.
   Status Load(const std::string& folder);
+  // See ps::PsClient::SetRate.
+  Status SetRate(const std::string& name, double rate);
   // A day is over: see table::SparseTable::Shrink. All sparse tables, or one.
   // Returns how many rows went.
   Result<uint64_t> Shrink(uint32_t max_unseen_days);

@@ -65,7 +65,7 @@ class RateReader final {
           &RateReader::Pieces, &RateReader::Warmup}) {
       if (std::optional<LearningRate> rate = (this->*match)(name)) {
         rate->first_step = first_step_;
-        return *std::move(rate);
+        return *rate;
       }
     }
     std::optional<Scaled> scaled = AsScale(name);

@@ -3,6 +3,8 @@
 #include "fleet/ps/client.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <utility>
 
 #include "fleet/cluster/message.h"
@@ -60,6 +62,13 @@ class SameRequest final : public Call {
   std::vector<std::byte> answer_;
 };
 
+std::string RateMessage(const std::string& name, double rate) {
+  return cluster::MessageWriter()
+      .Text(name)
+      .U64(std::bit_cast<uint64_t>(rate))
+      .Take();
+}
+
 }  // namespace
 
 PsClient::PsClient(uint32_t num_servers, OpenConnection open,
@@ -68,9 +77,11 @@ PsClient::PsClient(uint32_t num_servers, OpenConnection open,
       lanes_(num_servers, std::move(open),
              {options.worker, options.reconnect_for, options.max_inflight,
               options.interrupt}) {
-  lanes_.set_welcome([this](Channel& channel, uint32_t, Deadline deadline) {
-    return RestoreTables(channel, deadline);
-  });
+  lanes_.set_welcome(
+      [this](Channel& channel, uint32_t, Deadline deadline) -> Status {
+        RETURN_IF_ERROR(RestoreTables(channel, deadline));
+        return RestoreRates(channel, deadline);
+      });
 }
 
 PsClient::~PsClient() = default;
@@ -132,6 +143,35 @@ Status PsClient::RestoreTables(Channel& channel, Deadline deadline) {
     }
   }
   return OkStatus();
+}
+
+Status PsClient::RestoreRates(Channel& channel, Deadline deadline) {
+  std::map<std::string, double> rates;
+  {
+    base::MutexLock lock(mutex_);
+    rates = rates_;
+  }
+  for (const auto& [name, rate] : rates) {
+    RequestHead head;
+    head.op = Op::kSetRate;
+    RETURN_IF_ERROR(
+        Ask(channel, head, RateMessage(name, rate), deadline).status());
+  }
+  return OkStatus();
+}
+
+Status PsClient::SetRate(const std::string& name, double rate,
+                         Deadline deadline) {
+  if (!std::isfinite(rate)) {
+    return InvalidArgument("a learning rate of ", rate, " for ", name);
+  }
+  {
+    base::MutexLock lock(mutex_);
+    rates_[name] = rate;
+  }
+  RequestHead head;
+  head.op = Op::kSetRate;
+  return RunOnAll({"set rate", name}, head, RateMessage(name, rate), deadline);
 }
 
 Status PsClient::RunOnAll(const CallName& name, const RequestHead& head,

@@ -213,6 +213,9 @@ class PsClient final {
   Status Load(const std::string& folder, Deadline deadline);
   Result<uint64_t> Shrink(TableId table, uint32_t max_unseen_days,
                           Deadline deadline);
+  // The rate of all tables in which it is told by that name (table::ToldRate),
+  // from here on. A server that comes back is told it again.
+  Status SetRate(const std::string& name, double rate, Deadline deadline);
   // Summed over servers; `step` is server 0's.
   Result<table::SparseTableStats> Stats(TableId table, Deadline deadline);
 
@@ -243,6 +246,7 @@ class PsClient final {
   // tables. It makes them again, from its last save; FailedPrecondition when
   // that has no values for a dense one, which nobody could make up for.
   Status RestoreTables(channel::Channel& channel, Deadline deadline);
+  Status RestoreRates(channel::Channel& channel, Deadline deadline);
   // The same request to every server.
   Status RunOnAll(
       const CallName& name, const RequestHead& head, const std::string& body,
@@ -286,6 +290,7 @@ class PsClient final {
   mutable base::Mutex mutex_;
   std::shared_ptr<const Servers> servers_ GUARDED_BY(mutex_);
   std::map<TableId, std::string> specs_ GUARDED_BY(mutex_);  // encoded
+  std::map<std::string, double> rates_ GUARDED_BY(mutex_);   // told
   std::map<std::string, uint64_t> rounds_ GUARDED_BY(mutex_);
   std::atomic<uint64_t> num_turns_ = 0;
   std::atomic<uint64_t> num_cuts_ = 0;

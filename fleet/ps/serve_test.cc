@@ -2,6 +2,7 @@
 
 #include "fleet/ps/serve.h"
 
+#include <cmath>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -247,6 +248,51 @@ TEST_F(ServingTest, BeginsAgainFromItsLastSave) {
   std::vector<float> weights(3);
   ASSERT_OK(client->PullDense(kWeights, weights, Soon()));
   EXPECT_EQ(weights, begin);
+}
+
+TEST_F(ServingTest, IsToldItsRatesAgain) {
+  ServeOptions options = Options(1);
+  options.last_save_file = folder_ + "/note";
+  auto serving = Serving::Start(options);
+  ASSERT_OK(serving);
+  options.address = (*serving)->address();
+  auto client = Connect(**serving, 0, {.reconnect_for = 30s});
+  std::vector<table::TableSpec> specs = Specs();
+  const table::ToldRate told{.name = "lr"};
+  std::get<table::SparseTableOptions>(specs[0].table)
+      .update.learning_rate.schedule = told;
+  std::get<table::DenseSpec>(specs[1].table).update.learning_rate.schedule =
+      told;
+  ASSERT_OK(client->CreateTables(specs, Soon()));
+  ASSERT_OK(client->InitializeDense(kWeights, std::vector<float>(3), Soon()));
+  ASSERT_OK(client->SetRate("another", 100.0, Soon()));
+  const std::vector<Key> keys = {7};
+  const std::vector<float> ones(3, 1.0f);
+  std::vector<float> row(2);
+  std::vector<float> weights(3);
+  auto push = [&] {
+    EXPECT_OK(client->Push(kRows, keys, std::vector<float>{1, 1}, Soon()));
+    EXPECT_OK(client->PushDense(kWeights, ones, Soon()));
+    EXPECT_OK(client->Pull(kRows, keys, row, {}, Soon()));
+    EXPECT_OK(client->PullDense(kWeights, weights, Soon()));
+  };
+  push();
+  EXPECT_THAT(row, Each(-0.5f));
+  EXPECT_THAT(weights, Each(-0.5f));
+  ASSERT_OK(client->SetRate("lr", 2.0, Soon()));
+  push();
+  EXPECT_THAT(row, Each(-2.5f));
+  EXPECT_THAT(weights, Each(-2.5f));
+  EXPECT_THAT(client->SetRate("lr", std::nan(""), Soon()),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("rate")));
+  ASSERT_OK(client->SetRate("lr", 3.0, Soon()));
+  ASSERT_OK(client->Save(folder_ + "/model", {.number = 1}, Soon()));
+  serving->reset();
+  serving = Serving::Start(options);
+  ASSERT_OK(serving);
+  push();
+  EXPECT_THAT(row, Each(-5.5f));
+  EXPECT_THAT(weights, Each(-5.5f));
 }
 
 TEST_F(ServingTest, SaysSoWhenAServerCameBackWithoutValues) {

@@ -245,6 +245,7 @@ class PsServer final {
   Status HandleLoad(const Request& request);
   Result<std::span<const std::byte>> HandleShrink(Session& session,
                                                   const Request& request);
+  Status HandleSetRate(const Request& request);
   Result<std::span<const std::byte>> HandleStats(Session& session,
                                                  const Request& request);
   ServerInfo Describe() const;

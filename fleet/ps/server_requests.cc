@@ -3,6 +3,8 @@
 // What a server does for each kind of request.
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -113,6 +115,9 @@ Result<std::span<const std::byte>> PsServer::Handle(Session& session,
       return HandleShrink(session, request);
     case Op::kStats:
       return HandleStats(session, request);
+    case Op::kSetRate:
+      RETURN_IF_ERROR(HandleSetRate(request));
+      return Nothing();
     case Op::kCreate: {
       ASSIGN_OR_RETURN(const TableSpec spec,
                        DecodeTableSpec(Body(request.body).rest()));
@@ -480,6 +485,24 @@ Result<std::span<const std::byte>> PsServer::HandleShrink(
       table->sparse->Shrink(static_cast<uint32_t>(request.head.count)));
   session.text = cluster::MessageWriter().U64(erased).Take();
   return BytesOf(session.text);
+}
+
+Status PsServer::HandleSetRate(const Request& request) {
+  cluster::MessageReader in(Body(request.body).rest());
+  const std::string name = in.Text();
+  const auto rate = std::bit_cast<double>(in.U64());
+  RETURN_IF_ERROR(in.Finish());
+  if (!std::isfinite(rate)) {
+    return InvalidArgument("a learning rate of ", rate);
+  }
+  for (Table* table : AllTables()) {
+    if (table->sparse != nullptr) {
+      table->sparse->SetRate(name, rate);
+    } else {
+      table->dense->SetRate(name, rate);
+    }
+  }
+  return OkStatus();
 }
 
 Result<std::span<const std::byte>> PsServer::HandleStats(

@@ -145,6 +145,10 @@ void Visit(A& a, table::CyclicRate& d) {
       d.staircase);
 }
 template <typename A>
+void Visit(A& a, table::ToldRate& d) {
+  All(a, d.name, d.until, d.rates);
+}
+template <typename A>
 void Visit(A& a, table::RateWarmup& w) {
   All(a, w.steps, w.start, w.end, w.stair, w.begin);
 }

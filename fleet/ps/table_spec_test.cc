@@ -107,7 +107,8 @@ TEST(TableSpec, CarriesEverySchedule) {
       table::PolynomialDecay{4, 0.25, 2, true},
       table::PiecewiseDecay{{2, 5}, {1, 0.5, 0.25}},
       table::CosineDecay{3, 0.125, 2, true, 2},
-      table::CyclicRate{2, 3, 2, 0.5, 0.75, 2, true}};
+      table::CyclicRate{2, 3, 2, 0.5, 0.75, 2, true},
+      table::ToldRate{"rate", {5}, {0.5}}};
   for (const table::RateSchedule& schedule : schedules) {
     DenseSpec dense;
     dense.name = "w";

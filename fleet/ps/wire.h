@@ -47,6 +47,7 @@ enum class Op : uint32_t {
   kEndTurn = 20,
   kBeginCut = 21,
   kEndCut = 22,
+  kSetRate = 23,
 };
 
 // Keys or values follow in the same message.

@@ -26,7 +26,8 @@ DenseTable::DenseTable(const DenseTableOptions& options)
     : options_(options),
       num_state_(optim::StateNames(options.update.rule).size()),
       num_powers_(optim::PowerNames(options.update.rule).size()),
-      values_(options.part.size()) {
+      values_(options.part.size()),
+      learning_rate_(options.update.learning_rate) {
   const optim::UpdateRule& rule = options.update.rule;
   layout_ = base::Concat("values ", kDenseBlock);
   for (std::string_view name : optim::StateNames(rule)) {
@@ -79,6 +80,11 @@ Status DenseTable::PullFrom(uint64_t begin, std::span<float> values) const {
   return OkStatus();
 }
 
+bool DenseTable::SetRate(const std::string& name, double rate) {
+  base::MutexLock lock(mutex_);
+  return TellRate(learning_rate_, name, rate, step_, false);
+}
+
 Status DenseTable::Push(std::span<const float> gradient) {
   RETURN_IF_ERROR(CheckSize(gradient.size(), "push"));
   base::MutexLock lock(mutex_);
@@ -99,7 +105,7 @@ Status DenseTable::PushLocked(std::span<const float> gradient) {
   for (size_t i = 0; i < num_state_; ++i) slice.state[i] = state_[i].data();
   for (size_t i = 0; i < num_powers_; ++i) update.powers[i] = &powers_[i];
   update.slices = std::span(&slice, 1);
-  update.learning_rate = RateOfStep(options.learning_rate, step_);
+  update.learning_rate = RateOfStep(learning_rate_, step_);
   update.decay = options.decay;
   update.transform = options.transform;
   optim::Apply(options.rule, std::span<const optim::Update<float>>(&update, 1));

@@ -72,6 +72,9 @@ class DenseTable final {
   // So many steps of training are over: the learning rate's schedule moves on.
   void EndStep(uint64_t count = 1);
 
+  // As for SparseTable.
+  bool SetRate(const std::string& name, double rate);
+
   // As for SparseTable; Load takes what belongs to part().
   Result<SaveStats> Save(const base::Path& folder, const SaveId& id) const;
   Result<LoadStats> Load(const base::Path& folder);
@@ -107,6 +110,7 @@ class DenseTable final {
   std::vector<float> waiting_ GUARDED_BY(mutex_);  // empty when nothing waits
   bool initialized_ GUARDED_BY(mutex_) = false;
   uint64_t step_ GUARDED_BY(mutex_) = 0;
+  LearningRate learning_rate_ GUARDED_BY(mutex_);
   uint64_t num_nonfinite_ GUARDED_BY(mutex_) = 0;
 };
 

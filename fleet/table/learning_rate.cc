@@ -68,6 +68,13 @@ struct Rate {
                       std::pow(d.per_period, t);
   }
 
+  double operator()(const ToldRate& d) const {
+    const auto it = std::upper_bound(d.until.begin(), d.until.end(), step);
+    return it == d.until.end()
+               ? base
+               : d.rates[static_cast<size_t>(it - d.until.begin())];
+  }
+
   // Of how many a schedule is in the last one.
   static double Cycles(double periods) {
     return std::max(1.0, std::ceil(periods));
@@ -114,6 +121,11 @@ struct Checker {
     if (d.up > 0 && d.down > 0) return CheckPeriod(d.decay_steps);
     return InvalidArgument("cyclic schedule: up ", d.up, ", down ", d.down);
   }
+  Status operator()(const ToldRate& d) const {
+    if (d.until.size() == d.rates.size()) return OkStatus();
+    return InvalidArgument("told rates: ", d.rates.size(), " before ",
+                           d.until.size(), " steps");
+  }
   static Status CheckPeriod(double decay_steps) {
     if (decay_steps > 0) return OkStatus();
     return InvalidArgument("schedule with decay_steps ", decay_steps);
@@ -130,6 +142,24 @@ Status CheckLearningRate(const LearningRate& rate) {
                            warmup.begin, " on");
   }
   return std::visit(Checker(), rate.schedule);
+}
+
+bool TellRate(LearningRate& rate, const std::string& name, double base,
+              uint64_t step, bool remember) {
+  auto* const told = std::get_if<ToldRate>(&rate.schedule);
+  if (told == nullptr || told->name != name) return false;
+  if (remember && base != rate.base &&
+      (told->until.empty() || told->until.back() < step)) {
+    told->until.push_back(step);
+    told->rates.push_back(rate.base);
+  }
+  rate.base = base;
+  return true;
+}
+
+void ForgetToldRates(LearningRate& rate) {
+  auto* const told = std::get_if<ToldRate>(&rate.schedule);
+  if (told != nullptr) *told = {.name = told->name};
 }
 
 double RateOfStep(const LearningRate& rate, uint64_t step) {

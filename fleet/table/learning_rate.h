@@ -7,6 +7,7 @@
 #define FLEET_TABLE_LEARNING_RATE_H_
 
 #include <cstdint>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -86,10 +87,19 @@ struct PiecewiseDecay {
   std::vector<double> values;
 };
 
+// `base`, which somebody outside tells now and then (TellRate).
+struct ToldRate {
+  std::string name;  // by which it is told
+  // Earlier rates: before step until[i], and from until[i - 1] on, it was
+  // rates[i].
+  std::vector<uint64_t> until;
+  std::vector<double> rates;
+};
+
 using RateSchedule =
     std::variant<ConstantRate, ExponentialDecay, NaturalExpDecay,
                  InverseTimeDecay, NoamDecay, PolynomialDecay, PiecewiseDecay,
-                 CosineDecay, CyclicRate>;
+                 CosineDecay, CyclicRate, ToldRate>;
 
 // A straight line from `start` to `end` in the first `steps` steps, by stairs
 // of `stair` steps; then the schedule, whose step 0 is step `begin`.
@@ -114,6 +124,14 @@ struct LearningRate {
 // InvalidArgument for periods that are not positive, boundaries that do not fit
 // their values, and a schedule that begins behind its warm-up.
 Status CheckLearningRate(const LearningRate& rate);
+
+// From `step` on the rate of that name is `base`; false where `rate` is none
+// that is told, or has another name. Earlier ones are kept where `remember`,
+// for steps that are made up for later.
+bool TellRate(LearningRate& rate, const std::string& name, double base,
+              uint64_t step, bool remember);
+// A told rate is what it is now for all steps, since these count anew.
+void ForgetToldRates(LearningRate& rate);
 
 // The rate of a step; the first step is 0. Pure.
 double RateOfStep(const LearningRate& rate, uint64_t step);

@@ -134,6 +134,31 @@ TEST(LearningRate, MayBeginLaterInItsSchedule) {
   EXPECT_NEAR(RateOfStep(rate, 399), 1.0 / 20, 1e-12);
 }
 
+TEST(LearningRate, IsWhatWasToldLast) {
+  LearningRate rate{.base = 0.5, .schedule = ToldRate{.name = "lr"}};
+  rate.factor = 2.0;
+  EXPECT_EQ(RateOfStep(rate, 7), 1.0);
+  EXPECT_FALSE(TellRate(rate, "another", 9.0, 3, true));
+  EXPECT_TRUE(TellRate(rate, "lr", 0.25, 3, true));
+  EXPECT_TRUE(TellRate(rate, "lr", 0.25, 4, true));
+  EXPECT_TRUE(TellRate(rate, "lr", 4.0, 6, true));
+  // Twice in a step: the last one counts for it.
+  EXPECT_TRUE(TellRate(rate, "lr", 0.125, 6, true));
+  EXPECT_OK(CheckLearningRate(rate));
+  const std::vector<double> expected = {1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25};
+  for (uint64_t step = 0; step < expected.size(); ++step) {
+    EXPECT_EQ(RateOfStep(rate, step), expected[step]) << step;
+  }
+  ForgetToldRates(rate);
+  EXPECT_EQ(RateOfStep(rate, 0), 0.25);
+  EXPECT_TRUE(TellRate(rate, "lr", 1.0, 3, false));
+  EXPECT_EQ(RateOfStep(rate, 0), 2.0);
+  LearningRate constant{.base = 0.5};
+  EXPECT_FALSE(TellRate(constant, "lr", 0.25, 3, true));
+  ForgetToldRates(constant);
+  EXPECT_EQ(RateOfStep(constant, 3), 0.5);
+}
+
 TEST(LearningRate, RefusesPiecesThatDoNotFit) {
   EXPECT_THAT(CheckLearningRate({.schedule = PiecewiseDecay{{3}, {1.0}}}),
               HasCode(StatusCode::kInvalidArgument));

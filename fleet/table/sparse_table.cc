@@ -222,6 +222,17 @@ void SparseTable::EndStep(uint64_t count) {
       RateOfStep(setting_->options.update.learning_rate, setting_->step);
 }
 
+bool SparseTable::SetRate(const std::string& name, double rate) {
+  AllLocked all(shards_);
+  LearningRate& own = setting_->options.update.learning_rate;
+  if (!TellRate(own, name, rate, setting_->step,
+                setting_->options.count_missed_steps)) {
+    return false;
+  }
+  setting_->learning_rate = RateOfStep(own, setting_->step);
+  return true;
+}
+
 Result<uint64_t> SparseTable::Sweep(SweepKind kind,
                                     const std::function<bool(float*)>& gone) {
   const char* const what = kind == SweepKind::kErases ? "expire" : "shrink";

@@ -117,6 +117,10 @@ class SparseTable final {
   // So many steps of training are over: the learning rate's schedule moves on.
   void EndStep(uint64_t count = 1);
 
+  // From now on the rate is `rate` where it is told by that name (ToldRate).
+  // Returns whether it is.
+  bool SetRate(const std::string& name, double rate);
+
   // A day is over: rows that nobody asked for grow older, and those that were
   // unseen for at least `max_unseen_days` days are erased. With show_click its
   // own rules decide instead. FailedPrecondition where rows do not count days.

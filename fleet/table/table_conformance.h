@@ -287,6 +287,38 @@ TEST_P(SparseTableConformance, DecaysAndClipsAndFollowsTheSchedule) {
   EXPECT_EQ(table->stats().step, 3u);
 }
 
+TEST_P(SparseTableConformance, StepsThatPassedARowByHadTheRatesOfTheirTime) {
+  SparseTableOptions options = Options();
+  options.update.rule = optim::Momentum{.mu = 0.9};
+  options.count_missed_steps = true;
+  options.update.learning_rate.schedule = ToldRate{.name = "lr"};
+  auto told = Make(options);
+  options.update.learning_rate.schedule =
+      PiecewiseDecay{{3, 6}, {0.5, 0.25, 0.125}};
+  auto known = Make(options);
+  for (int step = 0; step < 9; ++step) {
+    if (step == 3 || step == 6) {
+      EXPECT_TRUE(told->SetRate("lr", step == 3 ? 0.25 : 0.125));
+    }
+    EXPECT_FALSE(told->SetRate("another", 9.0));
+    EXPECT_FALSE(known->SetRate("lr", 9.0));
+    for (SparseTable* table : {told.get(), known.get()}) {
+      // Key 1 in the first step only.
+      const Key key = step == 0 ? 1 : 2;
+      ASSERT_OK(table->Push(std::vector<Key>{key}, std::vector<float>{1, 2}));
+      table->EndStep();
+    }
+  }
+  EXPECT_EQ(Pulled(*told, {1, 2}), Pulled(*known, {1, 2}));
+  // A save counts steps anew; the rate is the one of now.
+  ASSERT_OK(told->Save(folder(), {}));
+  EXPECT_TRUE(told->SetRate("lr", 0.5));
+  ASSERT_OK(told->Load(folder(), 0, 1));
+  const float before = Pulled(*told, {3})[0];
+  ASSERT_OK(told->Push(std::vector<Key>{3}, std::vector<float>{1, 1}));
+  EXPECT_FLOAT_EQ(Pulled(*told, {3})[0], before - 0.5f);
+}
+
 // As one process does that updates every row in every step.
 TEST_P(SparseTableConformance, MakesUpForStepsThatPassedARowBy) {
   for (const RuleCase& rule : RuleCases()) {

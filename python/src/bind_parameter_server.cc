@@ -114,6 +114,13 @@ void BindLearningRate(nb::module_& m) {
             return make(base, table::PiecewiseDecay{std::move(boundaries),
                                                     std::move(values)});
           })
+      .def_static(
+          "told",
+          [make](std::string name, double base) {
+            return make(base, table::ToldRate{.name = std::move(name)});
+          },
+          nb::arg("name"), nb::arg("base"),
+          "`base`, until ServedWorker.set_rate says another one.")
       .def(
           "warm_up",
           [](LearningRate& self, uint64_t steps, double start, double end,
@@ -374,6 +381,15 @@ void BindWorker(nb::module_& m) {
                 }));
           },
           nb::arg("parameter").none(), nb::arg("days"))
+      .def(
+          "set_rate",
+          [](ServedWorker& self, const std::string& name, double rate) {
+            ThrowIfError(WithWorker(self, [&](ParameterWorker& w) {
+              return w.SetRate(name, rate);
+            }));
+          },
+          nb::arg("name"), nb::arg("rate"),
+          "From now on, the rate of tables that LearningRate.told named so.")
       .def(
           "pull_dense",
           [](ServedWorker& self, const std::string& parameter) {

@@ -312,15 +312,24 @@ def test_a_scheduler_that_has_advanced_goes_on():
     assert learning_rate_of(scheduler, 10).of_step(0) == 0.25
 
 
-def test_a_scheduler_that_servers_do_not_know_is_named():
-    with pytest.raises(NotImplementedError, match="this ReduceOnPlateau"):
-        learning_rate_of(lr.ReduceOnPlateau(0.1), 10)
-    with pytest.raises(NotImplementedError, match="this CyclicLR"):
-        learning_rate_of(lr.CyclicLR(0.1, 0.2, 3, scale_fn=lambda n: 1.0), 10)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: lr.ReduceOnPlateau(0.1),
+        lambda: lr.CyclicLR(0.1, 0.2, 3, scale_fn=lambda n: 1.0),
+        lambda: lr.LambdaDecay(0.1, lambda n: 1.0),
+        lambda: lr.MultiplicativeDecay(0.1, lambda n: 0.9),
+        lambda: lr.LinearWarmup(lr.LambdaDecay(0.1, lambda n: 1.0), 4, 0.1, 0.5),
+    ],
+)
+def test_a_scheduler_that_servers_cannot_work_out_is_told_to_them(make):
+    scheduler = make()
+    assert learning_rate_of(scheduler, 10) is None
     server_job()
-    optimizer = paddle.optimizer.SGD(lr.LambdaDecay(0.1, lambda n: 1.0))
-    with pytest.raises(NotImplementedError, match="LambdaDecay"):
-        minimize(net(), optimizer=optimizer)
+    minimize(net(), optimizer=paddle.optimizer.SGD(scheduler))
+    ((told, rate),) = fleet.fleet._training._told.values()
+    assert told is scheduler and rate == scheduler()
+    assert static.default_main_program()._schedulers == []
 
 
 def test_a_served_program_sets_no_rate():

@@ -307,7 +307,10 @@ def losses_of(run, scheduler, metrics):
 @pytest.mark.parametrize(
     "make, metrics",
     [
-        (lambda: lr.ReduceOnPlateau(0.2, patience=1, factor=0.1), [3, 2, 2, 2, 2, 1, 1]),
+        (
+            lambda: lr.ReduceOnPlateau(0.2, patience=1, factor=0.1),
+            [3, 2, 2, 2, 2, 1, 1],
+        ),
         (lambda: lr.LambdaDecay(0.2, lambda n: 1.0 / (1 + n)), None),
         (lambda: lr.MultiplicativeDecay(0.2, lambda n: 0.5), None),
     ],

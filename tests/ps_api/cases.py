@@ -57,7 +57,9 @@ class Model:
         feed = share(batch(number), fleet.worker_index(), fleet.worker_num())
         (loss,) = self.exe.run(feed=feed, fetch_list=[self.loss])
         rate = self.optimizer._learning_rate
-        if hasattr(rate, "step") and fleet.server_num() == 0:
+        # Servers follow what they cannot work out.
+        followed = isinstance(rate, paddle.optimizer.lr.LambdaDecay)
+        if hasattr(rate, "step") and (followed or fleet.server_num() == 0):
             rate.step()
         return loss.item()
 

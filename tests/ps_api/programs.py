@@ -63,6 +63,9 @@ def make_optimizer(name):
             0.3, weight_decay=paddle.regularizer.L2Decay(0.01)
         ),
         "scheduled": lambda: paddle.optimizer.SGD(decay(0.3, 0.9)),
+        "lambda": lambda: paddle.optimizer.SGD(
+            paddle.optimizer.lr.LambdaDecay(0.3, lambda epoch: 1.0 / (1 + epoch))
+        ),
         "cosine": lambda: paddle.optimizer.SGD(
             paddle.optimizer.lr.LinearWarmup(
                 paddle.optimizer.lr.CosineAnnealingDecay(0.3, 8), 3, 0.1, 0.3

@@ -38,6 +38,7 @@ def paths(tmp_path):
         ("dense", "decayed", 1e-6),
         ("sparse", "scheduled", 1e-6),
         ("sparse", "cosine", 1e-6),
+        ("sparse", "lambda", 1e-6),
     ],
 )
 def test_sync_workers_end_where_one_process_with_the_joined_batch_does(

@@ -36,6 +36,9 @@ class ServedTraining:
         self._stopped = False
         self._worker = None
         self._tables = []
+        # By the name of the rate: a scheduler that workers follow, and its last rate
+        # that servers were told.
+        self._told = {}
         # Rewritten programs and, by them, what they were before.
         self._origins = weakref.WeakKeyDictionary()
         self._startups = weakref.WeakKeyDictionary()
@@ -51,10 +54,8 @@ class ServedTraining:
         origin = main.clone()
         schedules = {}
         if self.mode.name != "geo":  # there, the rate is the worker's own
-            schedules = {
-                name: learning_rate_of(scheduler, lr_steps)
-                for scheduler, name in main._schedulers
-            }
+            for scheduler, name in main._schedulers:
+                schedules[name] = self._rate(scheduler, name, lr_steps)
         plan = _core.serve_parameters(
             main,
             startup,
@@ -77,6 +78,24 @@ class ServedTraining:
             self._make_worker()
         _executor.set_stand_in(self)
         return plan.passes
+
+    def _rate(self, scheduler, name, lr_steps):
+        rate = learning_rate_of(scheduler, lr_steps)
+        if rate is None:
+            self._told[name] = scheduler, scheduler()
+            rate = _core.LearningRate.told(name, scheduler())
+        return rate
+
+    def _tell_rates(self):
+        """Servers take over what the schedulers say that they cannot work out. Those of
+        the first worker count."""
+        if self.role.index != 0:
+            return
+        for name, (scheduler, before) in self._told.items():
+            rate = scheduler()
+            if rate != before:
+                self.worker.set_rate(name, rate)
+                self._told[name] = scheduler, rate
 
     @property
     def tables(self):
@@ -101,6 +120,8 @@ class ServedTraining:
                     f"{self.role} has stopped, and can train no more: stop_worker() is "
                     "the end"
                 )
+            if self._told and program in self._origins:
+                self._tell_rates()
             return program
         known = self._test_programs.get(program)
         if known is not None and known[0] == program._version:

@@ -207,13 +207,11 @@ def table_extras(strategy):
 
 def learning_rate_of(scheduler, steps):
     """A scheduler as a rate that servers work out by themselves, from where it stands.
-    `steps` of theirs are one of the scheduler's.
-
-    Raises:
-        NotImplementedError: servers do not know this kind.
-    """
+    `steps` of theirs are one of the scheduler's. None where they cannot: then it is the
+    scheduler's step() that counts, and a worker tells them what it says."""
     rate = _rate_of(scheduler, steps)
-    rate.first_step = max(scheduler.last_epoch, 0) * steps
+    if rate is not None:
+        rate.first_step = max(scheduler.last_epoch, 0) * steps
     return rate
 
 
@@ -262,6 +260,8 @@ def _rate_of(scheduler, steps):
             warmed = _rate_of(after, steps)
         else:
             warmed = rate.constant(float(after))
+        if warmed is None:
+            return None
         warmup_steps = scheduler.warmup_steps * steps
         warmed.warm_up(warmup_steps, scheduler.start_lr, scheduler.end_lr, steps)
         return warmed
@@ -272,14 +272,7 @@ def _rate_of(scheduler, steps):
         ends = [milestone * steps for milestone in scheduler.milestones]
         values = [base * scheduler.gamma**i for i in range(len(ends) + 1)]
         return rate.piecewise(ends, values)
-    raise NotImplementedError(
-        f"Not supported current LearningRate strategy, please set one of "
-        "ExponentialDecay, NaturalExpDecay, InverseTimeDecay, NoamDecay, StepDecay, "
-        "PolynomialDecay, PiecewiseDecay, MultiStepDecay, LinearLR, LinearWarmup, "
-        "CosineAnnealingDecay, CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR: "
-        f"servers cannot work out this {kind.__name__} (paddle.optimizer.lr); in geo "
-        "mode workers can"
-    )
+    return None
 
 
 def _pieces_of(scheduler, last, steps):
