@@ -61,6 +61,7 @@ def sparse_embedding(
         entry: which keys get a row; see paddle.distributed.CountFilterEntry.
         table_class: "SSDSparseTable" keeps what does not fit into memory on the
             servers' disks, in the folder that FLEET_PS_DISK names.
+        slot: has no effect: rows of all slots are alike.
         time_to_live: seconds. Servers erase rows that training did not ask for or
             update for so long, while it went on; a key that comes again gets a new
             row. None: rows stay. Without servers it says nothing.

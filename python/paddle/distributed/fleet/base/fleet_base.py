@@ -155,7 +155,8 @@ class Fleet(RoleQuestions):
     def init_worker(self, scopes=None):
         """Waits until the servers are there, and have the tables of this worker's
         programs. May be called before or after the startup program has run; without
-        it, the first run of a program connects."""
+        it, the first run of a program connects. `scopes` has no effect: tables are
+        those of all programs."""
         self._served_training().connect()
 
     @_life_of_servers
@@ -472,7 +473,7 @@ class Fleet(RoleQuestions):
 
     def load_model(self, path, mode=0):
         """Has the servers take over what save_persistables saved to `path`. One worker
-        is enough."""
+        is enough. `mode` has no effect: files say themselves what they hold."""
         from . import served_files
 
         served_files.load_model(self._needs_servers("load_model"), path)

@@ -88,7 +88,8 @@ class Fleet:
         self._fleet.init_worker()
 
     def init_server(self, model_dir=None, **kwargs):
-        """Tables begin with what was saved to `model_dir`."""
+        """Tables begin with what was saved to `model_dir`. Other arguments have no
+        effect, as in Paddle."""
         self._fleet.init_server(model_dir)
 
     def run_server(self):
