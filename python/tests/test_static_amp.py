@@ -885,3 +885,13 @@ def test_the_older_fleet_asks_for_it():
     start()
     assert value_of("loss_scaling_0").tolist() == [64.0]
     assert any(n.endswith("@AGAIN") for n in loss.block.vars)
+
+
+def test_servers_train_in_bfloat16_but_not_with_scaling():
+    from paddle.distributed.fleet.base import program_training
+
+    sgd = paddle.optimizer.SGD(0.1)
+    with pytest.raises(NotImplementedError, match="jobs with servers do not scale"):
+        program_training.check_served(amp.decorate(sgd))
+    program_training.check_served(amp.decorate(sgd, use_bf16=True))
+    program_training.check_served(sgd)

@@ -344,6 +344,7 @@ class Fleet(RoleQuestions):
         self._check_strategy_is_built("minimize", eager=False)
         if self._has_servers():
             check_fields(strategy)
+            program_training.check_served(optimizer)
         optimizer, self._rewrites = program_training.wished_optimizer(
             optimizer, strategy
         )

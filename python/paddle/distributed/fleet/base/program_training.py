@@ -94,6 +94,15 @@ def _with_amp(optimizer, configs):
     )
 
 
+def check_served(optimizer):
+    """Servers update by every gradient that they get: they skip no step."""
+    if getattr(optimizer, "_scales", False):
+        raise NotImplementedError(
+            "fleet.minimize: jobs with servers do not scale the loss, as float16 needs: "
+            "use static.amp.decorate(..., use_bf16=True)"
+        )
+
+
 def wrapped_optimizer(optimizer, strategy):
     """`optimizer` with what the strategy puts around it: (optimizer, names of that).
     Nothing is put around it twice."""
