@@ -29,6 +29,93 @@ using Ints = std::vector<int64_t>;
 // thread: sums must not depend on how many there are.
 constexpr int64_t kBlock = 8;
 
+// ---- loops over all pairs of tags
+
+#define FLEET_CRF_INLINE inline __attribute__((always_inline))
+
+// y = x m, for m [n, n].
+FLEET_CRF_INLINE void TimesBody(int64_t n, const double* x, const double* m,
+                                double* y) {
+  std::fill(y, y + n, 0.0);
+  for (int64_t i = 0; i < n; ++i, m += n) {
+    const double by = x[i];
+    for (int64_t j = 0; j < n; ++j) y[j] += by * m[j];
+  }
+}
+
+// m[i, j] += scale * x[i] * y[j].
+FLEET_CRF_INLINE void AddOuterBody(int64_t n, double scale, const double* x,
+                                   const double* y, double* m) {
+  for (int64_t i = 0; i < n; ++i, m += n) {
+    const double by = scale * x[i];
+    for (int64_t j = 0; j < n; ++j) m[j] += by * y[j];
+  }
+}
+
+// y[j]: the largest x[i] + m[i, j].
+FLEET_CRF_INLINE void LargestBody(int64_t n, const double* x, const double* m,
+                                  double* y) {
+  for (int64_t j = 0; j < n; ++j) y[j] = x[0] + m[j];
+  for (int64_t i = 1; i < n; ++i) {
+    const double* row = m + i * n;
+    const double before = x[i];
+    for (int64_t j = 0; j < n; ++j) {
+      const double score = before + row[j];
+      y[j] = score > y[j] ? score : y[j];
+    }
+  }
+}
+
+// The same arithmetic in the same order for every instruction set: without
+// fused products, results do not depend on the machine.
+struct Loops {
+  void (*times)(int64_t, const double*, const double*, double*);
+  void (*add_outer)(int64_t, double, const double*, const double*, double*);
+  void (*largest)(int64_t, const double*, const double*, double*);
+};
+
+#if defined(__x86_64__)
+#define FLEET_CRF_AVX2 __attribute__((target("avx2")))
+FLEET_CRF_AVX2 void TimesAvx2(int64_t n, const double* x, const double* m,
+                              double* y) {
+  TimesBody(n, x, m, y);
+}
+FLEET_CRF_AVX2 void AddOuterAvx2(int64_t n, double scale, const double* x,
+                                 const double* y, double* m) {
+  AddOuterBody(n, scale, x, y, m);
+}
+FLEET_CRF_AVX2 void LargestAvx2(int64_t n, const double* x, const double* m,
+                                double* y) {
+  LargestBody(n, x, m, y);
+}
+#endif
+
+void Times(int64_t n, const double* x, const double* m, double* y) {
+  TimesBody(n, x, m, y);
+}
+void AddOuter(int64_t n, double scale, const double* x, const double* y,
+              double* m) {
+  AddOuterBody(n, scale, x, y, m);
+}
+void Largest(int64_t n, const double* x, const double* m, double* y) {
+  LargestBody(n, x, m, y);
+}
+
+const Loops& BestLoops() {
+  static const Loops loops = [] {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2")) {
+      return Loops{TimesAvx2, AddOuterAvx2, LargestAvx2};
+    }
+#endif
+    return Loops{Times, AddOuter, Largest};
+  }();
+  return loops;
+}
+
+// ---- what goes in
+
 // Where sequences begin and how many rows they have, among rows of `tags`
 // scores.
 struct Chains {
@@ -117,6 +204,7 @@ struct Transitions {
   Tensor held;
   const double *start, *end, *step;
   std::vector<double> start_exp, end_exp, step_exp;
+  std::vector<double> step_exp_to;  // the same from the tag that follows
   double start_max, end_max, step_max;
 };
 
@@ -140,6 +228,12 @@ Transitions ReadTransitions(const Tensor& transition, int64_t tags) {
   w.start_max = Exponents(w.start, tags, w.start_exp);
   w.end_max = Exponents(w.end, tags, w.end_exp);
   w.step_max = Exponents(w.step, tags * tags, w.step_exp);
+  w.step_exp_to.resize(tags * tags);
+  for (int64_t i = 0; i < tags; ++i) {
+    for (int64_t j = 0; j < tags; ++j) {
+      w.step_exp_to[j * tags + i] = w.step_exp[i * tags + j];
+    }
+  }
   return w;
 }
 
@@ -175,18 +269,14 @@ double Forward(const Chains& c, int64_t sequence, const Transitions& w,
       emissions.peaks.const_data_ptr<double>() + c.begins[sequence];
   const double* exps =
       emissions.exps.const_data_ptr<double>() + c.begins[sequence] * n;
+  const Loops& loops = BestLoops();
   double log_sum =
       w.start_max + w.end_max + static_cast<double>(length - 1) * w.step_max;
   for (int64_t t = 0; t < length; ++t, exps += n, alpha += n) {
     if (t == 0) {
       std::copy(w.start_exp.begin(), w.start_exp.end(), alpha);
     } else {
-      std::fill(alpha, alpha + n, 0.0);
-      for (int64_t i = 0; i < n; ++i) {
-        const double before = alpha[i - n];
-        const double* step = w.step_exp.data() + i * n;
-        for (int64_t j = 0; j < n; ++j) alpha[j] += before * step[j];
-      }
+      loops.times(n, alpha - n, w.step_exp.data(), alpha);
     }
     for (int64_t j = 0; j < n; ++j) alpha[j] *= exps[j];
     log_sum += peaks[t] + std::log(Normalize(alpha, n, sequence));
@@ -251,6 +341,7 @@ void Gradient(const Chains& c, int64_t s, const Transitions& w,
   const int64_t n = c.tags, length = c.lengths[s];
   const double* exps =
       emissions.exps.const_data_ptr<double>() + c.begins[s] * n;
+  const Loops& loops = BestLoops();
   scratch.alpha.resize(length * n);
   Forward(c, s, w, emissions, scratch.alpha.data());
   std::vector<double>& beta = scratch.beta;
@@ -275,19 +366,10 @@ void Gradient(const Chains& c, int64_t s, const Transitions& w,
     if (t == 0) break;
     for (int64_t j = 0; j < n; ++j) onward[j] = exps[t * n + j] * beta[j];
     const double* before = alpha - n;
+    loops.times(n, onward.data(), w.step_exp_to.data(), beta.data());
     double all = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      const double* step = w.step_exp.data() + i * n;
-      double from = 0;
-      for (int64_t j = 0; j < n; ++j) from += step[j] * onward[j];
-      beta[i] = from;
-      all += before[i] * from;
-    }
-    for (int64_t i = 0; i < n; ++i) {
-      const double share = by * before[i] / all;
-      double* to = dstep + i * n;
-      for (int64_t j = 0; j < n; ++j) to[j] += share * onward[j];
-    }
+    for (int64_t i = 0; i < n; ++i) all += before[i] * beta[i];
+    loops.add_outer(n, by / all, before, onward.data(), dstep);
     dtransition[(labels[t - 1] + 2) * n + labels[t]] -= by;
     Normalize(beta.data(), n, s);
   }
@@ -325,34 +407,41 @@ std::tuple<Tensor, Tensor> LinearChainCrfGrad(
           partial.sum(0).to(transition.options())};
 }
 
-// The tags of the best way through one sequence, into `path`.
+// The tags of the best way through one sequence, into `path`. `best` [length,
+// tags] is filled with the scores of the best ways up to each row; which tag
+// came before is found again on the way back, where it is asked for one tag of
+// a row only.
 void BestWay(const Chains& c, int64_t sequence, const Transitions& w,
-             std::vector<int64_t>& from, int64_t* path) {
+             std::vector<double>& best, std::vector<double>& reached,
+             int64_t* path) {
   const int64_t n = c.tags, length = c.lengths[sequence];
   const double* row = c.row(sequence);
-  from.resize(length * n);
-  std::vector<double> best(n), next(n);
+  const Loops& loops = BestLoops();
+  best.resize(length * n);
+  reached.resize(length * n);
   for (int64_t j = 0; j < n; ++j) best[j] = w.start[j] + row[j];
   for (int64_t t = 1; t < length; ++t) {
-    int64_t* came = from.data() + t * n;
-    std::fill(came, came + n, 0);
-    for (int64_t j = 0; j < n; ++j) next[j] = best[0] + w.step[j];
-    for (int64_t i = 1; i < n; ++i) {
-      const double* step = w.step + i * n;
-      for (int64_t j = 0; j < n; ++j) {
-        const double score = best[i] + step[j];
-        came[j] = score > next[j] ? i : came[j];
-        next[j] = score > next[j] ? score : next[j];
-      }
+    double* ways = reached.data() + t * n;
+    loops.largest(n, best.data() + (t - 1) * n, w.step, ways);
+    for (int64_t j = 0; j < n; ++j) {
+      best[t * n + j] = ways[j] + row[t * n + j];
     }
-    for (int64_t j = 0; j < n; ++j) best[j] = next[j] + row[t * n + j];
   }
-  for (int64_t j = 0; j < n; ++j) best[j] += w.end[j];
-  int64_t tag = std::max_element(best.begin(), best.end()) - best.begin();
-  for (int64_t t = length; t-- > 0;) {
+  int64_t tag = 0;
+  const double* last = best.data() + (length - 1) * n;
+  for (int64_t j = 1; j < n; ++j) {
+    if (last[j] + w.end[j] > last[tag] + w.end[tag]) tag = j;
+  }
+  for (int64_t t = length - 1; t > 0; --t) {
     path[t] = tag;
-    tag = from[t * n + tag];
+    const double* before = best.data() + (t - 1) * n;
+    const double score = reached[t * n + tag];
+    const double* step = w.step + tag;
+    int64_t from = 0;
+    while (from + 1 < n && before[from] + step[from * n] != score) ++from;
+    tag = from;
   }
+  path[0] = tag;
 }
 
 Tensor CrfDecoding(const Tensor& emission, const Tensor& transition,
@@ -366,11 +455,11 @@ Tensor CrfDecoding(const Tensor& emission, const Tensor& transition,
   Tensor path = at::zeros({rows}, at::kLong);
   auto* tags = path.mutable_data_ptr<int64_t>();
   ForBlocks(c, [&](int64_t, int64_t first, int64_t end) {
-    std::vector<int64_t> from;
+    std::vector<double> best, reached;
     for (int64_t s = first; s < end; ++s) {
       if (c.lengths[s] == 0) continue;
       int64_t* mine = tags + c.begins[s];
-      BestWay(c, s, w, from, mine);
+      BestWay(c, s, w, best, reached, mine);
       if (labels.empty()) continue;
       const int64_t* wanted = labels.data() + c.begins[s];
       for (int64_t t = 0; t < c.lengths[s]; ++t) {
