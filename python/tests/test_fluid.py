@@ -597,7 +597,7 @@ def test_metrics_have_eval():
     "module, name, reason",
     [
         (fluid, "profiler", "measuring"),
-        (fluid.contrib, "mixed_precision", "mixed precision"),
+        (fluid.contrib, "slim", "slimming"),
         (fluid.layers, "StaticRNN", "recurrent blocks"),
         (fluid.optimizer, "PipelineOptimizer", "pipelines"),
         (fluid.optimizer, "DGCMomentumOptimizer", "sparse communication"),

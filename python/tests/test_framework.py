@@ -408,8 +408,6 @@ def test_batch_cuts_a_reader_into_lists():
 @pytest.mark.parametrize(
     "name, reason",
     [
-        ("amp.auto_cast", "mixed precision"),
-        ("amp.GradScaler", "mixed precision"),
         ("onnx.export", "the export of models"),
     ],
 )
