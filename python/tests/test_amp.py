@@ -174,6 +174,9 @@ def test_decorate_takes_layers():
     assert paddle.amp.decorate([net], level="O2") == [net]
     with pytest.raises(TypeError, match="models must be Layers, but one is a str"):
         paddle.amp.decorate("net")
+    assert paddle.amp.decorate(net, save_dtype="float32") is net
+    with pytest.raises(NotImplementedError, match="save_dtype='float16'.*state_dict"):
+        paddle.amp.decorate(net, save_dtype="float16")
     with pytest.warns(UserWarning, match="parameters are float32 here"):
         paddle.amp.decorate(net, master_weight=False)
 

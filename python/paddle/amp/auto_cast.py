@@ -79,8 +79,17 @@ def decorate(
 ):
     """`models`, or (models, optimizers), as they are: parameters are float32 at every
     level here, and auto_cast casts them where they are used. What that computes is what
-    short parameters with float32 copies would."""
+    short parameters with float32 copies would.
+
+    master_grad, excluded_layers: accepted; they are about parameters in the short type.
+    save_dtype: must be None or 'float32', in which state_dict() has the parameters.
+    """
     check_level(level), check_amp_dtype(dtype)
+    if save_dtype not in (None, "float32"):
+        raise NotImplementedError(
+            f"amp.decorate: save_dtype={save_dtype!r}: parameters are float32; cast what "
+            "state_dict() returns before it is saved"
+        )
     for model in models if isinstance(models, (list, tuple)) else [models]:
         if not isinstance(model, Layer):
             raise TypeError(

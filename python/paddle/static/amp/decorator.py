@@ -8,6 +8,7 @@ from ..._core import DType
 from ...optimizer import Optimizer
 from ...optimizer.program_update import persistable
 from ...utils import unique_name
+from ..backward import refuse_callbacks
 from ..control_flow import append_conditional, new_body
 from ..program import OpRole, program_guard, role_guard
 from .fp16_lists import AutoMixedPrecisionLists, check_amp_dtype
@@ -117,6 +118,7 @@ class OptimizerWithMixedPrecision:
     ):
         """Puts in the casts and appends the operations that compute the gradients of the
         scaled loss; returns pairs of parameter and gradient."""
+        refuse_callbacks("static.amp", callbacks)
         if not isinstance(loss, _core.Variable):
             raise TypeError(
                 "static.amp: loss must be a variable of a program, but is a "
