@@ -20,6 +20,7 @@ using at::Tensor;
 using program::OpTypes;
 using program::TensorType;
 using Ints = std::vector<int64_t>;
+using Floats = std::vector<double>;
 
 struct Case {
   const char* op;
@@ -150,6 +151,36 @@ std::vector<Case> Cases() {
       {"poisson", {{x}}},
       {"multinomial", {{square}}, {{"num_samples", two}}},
       {"multinomial", {{flat}}},
+      {"linear_chain_crf",
+       {{X({5, 3})}, {X({5, 3})}, {I({0, 1, 2, 0, 1})}, {}, {I({0, 2, 5})}}},
+      {"linear_chain_crf",
+       {{x}, {X({6, 4})}, {at::zeros({2, 3}, at::kLong)}, {I({3, 1})}, {}}},
+      {"crf_decoding", {{X({5, 3})}, {X({5, 3})}, {}, {}, {I({0, 2, 5})}}},
+      {"crf_decoding", {{x}, {X({6, 4})}, {}, {I({3, 1})}, {}}},
+      {"deformable_conv",
+       {{X({2, 4, 5, 6})},
+        {X({2, 8, 5, 3})},
+        {X({6, 2, 2, 1})},
+        {X({2, 4, 5, 3})}},
+       {{"strides", Ints{1, 2}},
+        {"paddings", Ints{1, 0}},
+        {"dilations", Ints{2, 1}},
+        {"groups", two},
+        {"deformable_groups", two}}},
+      {"deformable_conv_v1",
+       {{X({2, 1, 4, 4})}, {X({2, 18, 2, 2})}, {X({3, 1, 3, 3})}}},
+      {"prior_box",
+       {{X({1, 2, 3, 4})}, {X({1, 3, 9, 9})}},
+       {{"min_sizes", Floats{2, 3}},
+        {"max_sizes", Floats{4, 5}},
+        {"aspect_ratios", Floats{2, 1}},
+        {"flip", true}}},
+      {"density_prior_box",
+       {{X({1, 2, 3, 4})}, {X({1, 3, 9, 9})}},
+       {{"densities", Ints{2, 1}},
+        {"fixed_sizes", Floats{4, 5}},
+        {"fixed_ratios", Floats{2}},
+        {"flatten_to_2d", true}}},
   };
 }
 
