@@ -446,11 +446,11 @@ def test_strategies_that_programs_do_not_have_are_named():
     paddle.enable_static()
     fleet.init(is_collective=True)
     strategy = fleet.DistributedStrategy()
-    strategy.gradient_merge = True
+    strategy.dgc = True
     main, startup, loss = small_program()
     before = str(main)
     fleet.distributed_optimizer(paddle.optimizer.SGD(0.1), strategy)
-    with pytest.raises(NotImplementedError, match="gradient_merge=True"):
+    with pytest.raises(NotImplementedError, match="dgc=True"):
         fleet.minimize(loss, startup)
     assert str(main) == before
 

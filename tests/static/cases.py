@@ -102,6 +102,35 @@ def scaled(kind, optimizer, out):
         np.savez(out, **parameters())
 
 
+def merged(scaled, out):
+    """Every second step updates, by the mean of two; with scaling, of two good ones."""
+    strategy = fleet.DistributedStrategy()
+    strategy.gradient_merge = True
+    strategy.gradient_merge_configs = {"k_steps": 2, "avg": True}
+    if scaled == "scaled":
+        strategy.amp = True
+        strategy.amp_configs = {"init_loss_scaling": 64.0}
+    loss, exe = start("mlp", "Momentum", strategy)
+    for number in range(STEPS):
+        feed = my_share("mlp", number)
+        bad = scaled == "scaled" and number == 5
+        if bad and fleet.worker_index() == fleet.worker_num() - 1:
+            feed["x"] = np.full_like(feed["x"], np.inf)
+        before = parameters()
+        exe.run(feed=feed, fetch_list=[loss])
+        after = parameters()
+        kept = [n for n in after if np.array_equal(before[n], after[n])]
+        # The bad step counts for nothing.
+        count = number + (1 if scaled != "scaled" or number < 5 else 0)
+        updates = not bad and count % 2 == 0
+        assert kept == ([] if updates else list(after)), (number, kept)
+        same_everywhere()
+    names = ["GradientMergeOptimizer", "AMPOptimizer"]
+    assert fleet._get_applied_meta_list() == names[: 1 + (scaled == "scaled")]
+    if fleet.worker_index() == 0:
+        np.savez(out, **parameters())
+
+
 def recomputed(out):
     """With checkpoints, which change no result."""
     strategy = fleet.DistributedStrategy()

@@ -71,6 +71,14 @@ def test_mixed_precision(tmp_path, kind, optimizer, num_workers, tolerance):
     assert_close(np.load(together), np.load(alone), tolerance)
 
 
+@pytest.mark.parametrize("scaled, tolerance", [("plain", 1e-6), ("scaled", 4e-3)])
+def test_gradients_of_several_steps(tmp_path, scaled, tolerance):
+    together, alone = tmp_path / "together.npz", tmp_path / "alone.npz"
+    workers.run(2, tmp_path, "merged", scaled, together)
+    workers.run_alone("merged", scaled, alone)
+    assert_close(np.load(together), np.load(alone), tolerance)
+
+
 def test_checkpoints(tmp_path):
     together, alone = tmp_path / "together.npz", tmp_path / "alone.npz"
     workers.run(2, tmp_path, "recomputed", together)

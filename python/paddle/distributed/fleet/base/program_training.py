@@ -8,7 +8,10 @@ from .... import _core
 
 # What minimize can do in programs beside what eager training has, with servers and
 # without.
-_BUILT = {True: ("lars", "lamb"), False: ("lars", "lamb", "amp", "recompute")}
+_BUILT = {
+    True: ("lars", "lamb"),
+    False: ("lars", "lamb", "amp", "recompute", "gradient_merge"),
+}
 
 
 def unbuilt(strategy, worker_num, has_servers):
@@ -67,6 +70,12 @@ def _with_recompute(optimizer, configs):
     return optimizer
 
 
+def _with_merge(optimizer, configs):
+    from ....fluid.optimizer import GradientMergeOptimizer
+
+    return GradientMergeOptimizer(optimizer, configs["k_steps"], configs["avg"])
+
+
 def _with_amp(optimizer, configs):
     from ....static import amp
 
@@ -123,6 +132,10 @@ def wrapped_optimizer(optimizer, strategy):
         if "RecomputeOptimizer" not in wrappers:
             optimizer = _with_recompute(optimizer, configs)
         names.append("RecomputeOptimizer")
+    if strategy.gradient_merge:
+        if "GradientMergeOptimizer" not in wrappers:
+            optimizer = _with_merge(optimizer, strategy.gradient_merge_configs)
+        names.append("GradientMergeOptimizer")
     if strategy.amp:
         if "OptimizerWithMixedPrecision" not in wrappers:
             optimizer = _with_amp(optimizer, strategy.amp_configs)
