@@ -6,6 +6,7 @@ import paddle
 import paddle.nn.functional as F
 import pytest
 import torch
+from conftest import DEVICE
 from paddle import static
 from paddle.static import amp
 from static_check import (
@@ -173,6 +174,30 @@ def test_a_convolutional_net_trains(dtype, level):
     ]
     assert np.isfinite(losses).all()
     assert losses[-1] < 0.6 * losses[0]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_the_device_of_the_tests_trains_as_the_cpu_does(dtype):
+    place = paddle.CUDAPlace(0) if DEVICE.startswith("gpu") else paddle.CPUPlace()
+    _, loss, _ = two_layers()
+    optimizer = amp.decorate(
+        paddle.optimizer.Adam(0.02), dtype=dtype, init_loss_scaling=64.0
+    )
+    optimizer.minimize(loss)
+    results = []
+    for where in (paddle.CPUPlace(), place):
+        with static.scope_guard(static.Scope()):
+            executor = static.Executor(where)
+            executor.run(static.default_startup_program())
+            losses = []
+            for step in range(7):
+                x = drawn(16, 6, seed=step)
+                x[0, 0] = np.nan if dtype == "float16" and step == 2 else x[0, 0]
+                fetched = executor.run(feed={"x": x}, fetch_list=[loss])
+                losses.append(fetched[0].item())
+            results.append(losses)
+    assert np.isfinite(results[0][3:]).all()
+    np.testing.assert_allclose(results[1], results[0], TOLERANCE[dtype])
 
 
 # ---- scaling
