@@ -98,6 +98,25 @@ def test_what_an_executor_or_a_model_cannot_do_is_said(tmp_path):
         static.load_inference_model(folder, exe, params_name="p")
 
 
+def test_feeders_and_lists_of_variables():
+    a, b = layers.data("a", [3]), layers.data("b", [1], dtype="int64")
+    feeder = fluid.DataFeeder([a, b], fluid.CPUPlace())
+    rows = [([1.0, 2.0, 3.0], [1]), ([4.0, 5.0, 6.0], [0])]
+    first, second = feeder.feed_parallel([rows, rows[:1]], 2)
+    np.testing.assert_array_equal(first["a"], [[1, 2, 3], [4, 5, 6]])
+    np.testing.assert_array_equal(second["b"], [[1]])
+    (together,) = feeder.decorate_reader(lambda: iter([rows]), multi_devices=True)()
+    (alone,) = feeder.decorate_reader(lambda: iter([rows]), multi_devices=False)()
+    np.testing.assert_array_equal(together[0]["b"], alone["b"])
+    layers.create_global_var([1], 0.0, "float32", persistable=True, name="kept")
+    layers.fc(a, 2, param_attr="w", bias_attr="bias")
+    program = fluid.default_main_program()
+    names = {v.name for v in fluid.io.get_program_parameter(program)}
+    assert names == {"w", "bias"}
+    names = {v.name for v in fluid.io.get_program_persistable_vars(program)}
+    assert names == {"w", "bias", "kept"}
+
+
 def test_scopes_and_tensors():
     scope = fluid.core.Scope()
     assert isinstance(scope, fluid.Scope)

@@ -514,3 +514,44 @@ def test_an_empty_batch_gives_an_empty_result(layer, shape, dtype, expected):
         out.sum().backward()
         for parameter in layer.parameters():
             np.testing.assert_array_equal(parameter.grad.numpy(), 0)
+
+
+@pytest.mark.parametrize(
+    "make, text",
+    [
+        (lambda: nn.PairwiseDistance(1.0), "PairwiseDistance(p=1.0)"),
+        (lambda: nn.CosineSimilarity(2), "CosineSimilarity(axis=2, eps=1e-08)"),
+        (lambda: nn.Dropout(0.3), "Dropout(p=0.3, axis=None, mode=upscale_in_train)"),
+        (lambda: nn.Dropout2D(0.3), "Dropout2D(p=0.3, data_format=NCHW)"),
+        (lambda: nn.Dropout3D(0.2), "Dropout3D(p=0.2, data_format=NCDHW)"),
+        (lambda: nn.AlphaDropout(0.4), "AlphaDropout(p=0.4)"),
+        (
+            lambda: nn.BatchNorm2D(3),
+            "BatchNorm2D(num_features=3, momentum=0.9, epsilon=1e-05)",
+        ),
+        (
+            lambda: nn.LayerNorm([3]),
+            "LayerNorm(normalized_shape=[3], epsilon=1e-05)",
+        ),
+        (
+            lambda: nn.GroupNorm(1, 3),
+            "GroupNorm(num_groups=1, num_channels=3, epsilon=1e-05)",
+        ),
+        (
+            lambda: nn.InstanceNorm2D(3),
+            "InstanceNorm2D(num_features=3, epsilon=1e-05)",
+        ),
+        (
+            lambda: nn.LocalResponseNorm(3),
+            "LocalResponseNorm(size=3, alpha=0.0001, beta=0.75, k=1.0)",
+        ),
+        (lambda: nn.LSTMCell(2, 3), "LSTMCell(2, 3)"),
+        (
+            lambda: nn.Pad2D(1),
+            "Pad2D(padding=[1, 1, 1, 1], mode=constant, value=0.0, data_format=NCHW)",
+        ),
+        (lambda: nn.PixelShuffle(2), "PixelShuffle(upscale_factor=2)"),
+    ],
+)
+def test_layers_say_their_settings(make, text):
+    assert repr(make()) == text

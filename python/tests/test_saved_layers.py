@@ -220,3 +220,31 @@ def test_settings_are_kept():
     assert config.use_gpu() and config.gpu_device_id() == 0
     config.disable_gpu()
     assert not config.use_gpu()
+    config.set_prog_file("b.pdmodel")
+    config.set_params_file("b.pdiparams")
+    assert (config.prog_file(), config.params_file()) == ("b.pdmodel", "b.pdiparams")
+    for wish in ("memory_optim", "profile"):
+        assert not getattr(config, f"{wish}_enabled")()
+        getattr(config, f"enable_{wish}")()
+        assert getattr(config, f"{wish}_enabled")()
+    config.disable_glog_info()
+    assert config.glog_info_disabled() and config.is_valid()
+    assert not config.tensorrt_engine_enabled() and not config.use_xpu()
+    assert config.pass_builder().all_passes() == []
+
+
+def test_the_older_interface_to_programs_of_functions():
+    translator = paddle.jit.ProgramTranslator.get_instance()
+    assert translator is paddle.jit.ProgramTranslator()
+    assert translator.get_output(lambda a, b: a + b, 1, b=2) == 3
+    doubled = translator.get_func(lambda x: x * 2)
+    np.testing.assert_array_equal(doubled(paddle.ones([2])).numpy(), [2.0, 2.0])
+    main, _, inputs, outputs = translator.get_program(
+        lambda x: x * 2, paddle.ones([3, 2])
+    )
+    assert main.global_block().ops[-1].output_arg_names == [outputs[0].name]
+    assert len(inputs) == 1
+    with pytest.raises(TypeError, match="give x by position"):
+        translator.get_program(lambda x: x, x=paddle.ones([1]))
+    with pytest.raises(TypeError, match="no argument 'input_specs'"):
+        paddle.jit.to_static(lambda x: x, input_specs=[])
