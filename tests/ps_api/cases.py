@@ -550,6 +550,11 @@ def half_async():
 # ---- started by mpirun
 
 
+def say(line):
+    """At once: what print() writes in pieces may lie between those of another rank."""
+    os.write(1, f"{line}\n".encode())
+
+
 def under_mpi():
     """Even ranks serve, odd ranks train, with the older Fleet."""
     import paddle.fluid as fluid
@@ -565,7 +570,7 @@ def under_mpi():
     if older.is_server():
         older.init_server()
         older.run_server()
-        print("SERVED", older.server_index(), flush=True)
+        say(f"SERVED {older.server_index()}")
         return
     exe = fluid.Executor(fluid.CPUPlace())
     older.init_worker()
@@ -576,7 +581,7 @@ def under_mpi():
     total = np.zeros(1)
     older.all_reduce_worker(np.ones(1), total)
     older.stop_worker()
-    print("TRAINED", older.worker_index(), total.item(), flush=True)
+    say(f"TRAINED {older.worker_index()} {total.item()}")
 
 
 # ---- ends
