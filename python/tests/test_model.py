@@ -142,6 +142,47 @@ def test_it_ends_after_so_many_steps():
     assert count.steps == 4
 
 
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_mixed_precision_is_the_loop_that_one_would_write(level, tmp_path):
+    data = Points(16)
+    scaling = {"init_loss_scaling": 64.0, "incr_every_n_steps": 3}
+    net = network()
+    model = paddle.Model(net)
+    rule = paddle.optimizer.SGD(0.1, parameters=net.parameters())
+    configs = {"level": level, "dtype": "bfloat16", **scaling}
+    model.prepare(rule, nn.CrossEntropyLoss(), amp_configs=configs)
+    model.fit(data, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    other = network()
+    rule = paddle.optimizer.SGD(0.1, parameters=other.parameters())
+    scaler = paddle.amp.GradScaler(**scaling)
+    for _ in range(2):
+        for x, y in batches(data, 4):
+            with paddle.amp.auto_cast(level=level, dtype="bfloat16"):
+                out = other(paddle.to_tensor(x))
+                loss = nn.CrossEntropyLoss()(out, paddle.to_tensor(y))
+            scaler.scale(loss).backward()
+            scaler.step(rule)
+            scaler.update()
+            rule.clear_grad()
+    for ours, theirs in zip(weights(model), other.parameters()):
+        np.testing.assert_array_equal(ours, theirs.numpy())
+    exact = network()
+    rule = paddle.optimizer.SGD(0.1, parameters=exact.parameters())
+    settings = dict(batch_size=4, epochs=2, shuffle=False, verbose=0)
+    prepared(exact, optimizer=rule).fit(data, **settings)
+    assert not np.array_equal(exact[0].weight.numpy(), net[0].weight.numpy())
+    np.testing.assert_allclose(exact[0].weight, net[0].weight, 0.1, 0.01)
+    # Eight steps: it doubled twice, and goes on from there.
+    assert model._scaler.state_dict() == scaler.state_dict()
+    assert model._scaler.state_dict()["scale"] == 64.0 * 4
+    model.save(str(tmp_path / "half"))
+    again = paddle.Model(network())
+    rule = paddle.optimizer.SGD(0.1, parameters=again.parameters())
+    again.prepare(rule, nn.CrossEntropyLoss(), amp_configs=configs)
+    again.load(str(tmp_path / "half"))
+    assert again._scaler.state_dict()["scale"] == 64.0 * 4
+
+
 def test_single_batches():
     model = prepared()
     x, y = np.ones((3, 4), "float32"), np.zeros((3, 1), "int64")
@@ -524,8 +565,10 @@ def test_mistakes_are_named():
         model.prepare(loss=3)
     with pytest.raises(TypeError, match="metrics must be paddle.metric.Metric"):
         model.prepare(metrics=["acc"])
-    with pytest.raises(NotImplementedError, match="amp_configs are not built yet"):
-        model.prepare(amp_configs="O1")
+    with pytest.raises(ValueError, match="level of amp_configs must be 'O0', 'O1' or"):
+        model.prepare(amp_configs="O3")
+    with pytest.raises(ValueError, match="amp_configs has no 'scale'"):
+        model.prepare(amp_configs={"scale": 1})
     model = prepared()
     with pytest.raises(ValueError, match="train_data is missing"):
         model.fit()

@@ -7,12 +7,14 @@ import warnings
 
 from .. import _core
 from .._core import building
+from ..amp import auto_cast
 from ..autograd import no_grad
 from ..metric import Metric
 from ..nn import Layer
 from ..static.input import InputSpec
 from ..tensor.creation import to_tensor
 from .callbacks import CallbackList, with_defaults
+from .precision import read_configs
 
 __all__ = ["Model"]
 
@@ -69,6 +71,7 @@ class Model:
         self._runner = network  # the network, or what averages its gradients
         self._optimizer = self._loss = None
         self._metrics = []
+        self._casts, self._scaler = {"enable": False}, None  # of mixed precision
         self._seen = None  # InputSpecs of the inputs of the last batch
 
     @staticmethod
@@ -89,11 +92,10 @@ class Model:
 
         loss: a layer or function of the outputs and labels; several losses are added.
         metrics: one paddle.metric.Metric or a list.
+        amp_configs: trains in mixed precision: the level 'O1' or 'O2', or a dict with
+            'level' and arguments of paddle.amp.auto_cast and paddle.amp.GradScaler.
+            Evaluation and prediction stay in float32.
         """
-        if amp_configs not in (None, "O0", {}):
-            raise NotImplementedError(
-                "paddle.Model.prepare: amp_configs are not built yet; train in float32"
-            )
         if loss is not None and not callable(loss):
             raise TypeError(
                 "paddle.Model.prepare: loss must be a layer or a function, but is a "
@@ -107,6 +109,7 @@ class Model:
                 )
         self._optimizer, self._loss = optimizer, loss
         self._metrics = _as_list(metrics)
+        self._casts, self._scaler = read_configs(amp_configs)
         self._join_job()
 
     def _join_job(self):
@@ -173,16 +176,26 @@ class Model:
         self._need("train_batch", optimizer=self._optimizer, loss=self._loss)
         self.network.train()
         labels = _tensors(_as_list(labels))
-        outputs = self._outputs(self._runner, _tensors(_as_list(inputs)))
-        losses = self._losses(outputs, labels)
-        total = losses[0]
-        for loss in losses[1:]:
-            total = total + loss
+        with auto_cast(**self._casts):
+            outputs = self._outputs(self._runner, _tensors(_as_list(inputs)))
+            losses = self._losses(outputs, labels)
+            total = losses[0]
+            for loss in losses[1:]:
+                total = total + loss
+        if self._scaler is not None:
+            total = self._scaler.scale(total)
         total.backward()
         if update:
-            self._optimizer.step()
-            self._optimizer.clear_grad()
+            self._update()
         return self._result(losses, outputs, labels)
+
+    def _update(self):
+        if self._scaler is None:
+            self._optimizer.step()
+        else:
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
+        self._optimizer.clear_grad()
 
     def eval_batch(self, inputs, labels=None):
         """The losses of a batch, and with metrics also what these say of it."""
@@ -203,8 +216,8 @@ class Model:
     # ---- files
 
     def save(self, path, training=True):
-        """Saves the parameters to PATH.pdparams and the state of the optimizer to
-        PATH.pdopt; without `training` a model for inference to PATH.pdmodel and
+        """Saves the parameters to PATH.pdparams, the state of the optimizer to PATH.pdopt
+        and that of mixed precision to PATH.pdscaler; without `training` a model for inference to PATH.pdmodel and
         PATH.pdiparams."""
         from ..framework.io import save
 
@@ -218,6 +231,8 @@ class Model:
         save(self.network.state_dict(), path + ".pdparams")
         if self._optimizer is not None:
             save(self._optimizer.state_dict(), path + ".pdopt")
+        if self._scaler is not None:
+            save(self._scaler.state_dict(), path + ".pdscaler")
 
     def _save_for_inference(self, path):
         from .. import jit
@@ -260,10 +275,12 @@ class Model:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of those that were skipped
             self.network.set_state_dict(state)
-        optimizer = path + ".pdopt"
-        if self._optimizer is None or reset_optimizer or not os.path.exists(optimizer):
+        if reset_optimizer:
             return
-        self._optimizer.set_state_dict(load(optimizer))
+        if self._optimizer is not None and os.path.exists(path + ".pdopt"):
+            self._optimizer.set_state_dict(load(path + ".pdopt"))
+        if self._scaler is not None and os.path.exists(path + ".pdscaler"):
+            self._scaler.load_state_dict(load(path + ".pdscaler"))
 
     def _mismatches(self, state):
         """(name, reason) of what does not fit the network."""
@@ -441,8 +458,7 @@ class Model:
             calls.on_train_batch_end(step, logs)
             done = step + 1
         if pending:  # nobody knew that it was the last one
-            self._optimizer.step()
-            self._optimizer.clear_grad()
+            self._update()
         return logs, done
 
     def evaluate(
