@@ -567,6 +567,9 @@ def test_mistakes_are_named():
         model.prepare(metrics=["acc"])
     with pytest.raises(ValueError, match="level of amp_configs must be 'O0', 'O1' or"):
         model.prepare(amp_configs="O3")
+    for exact in (None, {}, "O0", {"level": "O0"}):
+        model.prepare(amp_configs=exact)
+        assert model._scaler is None
     with pytest.raises(ValueError, match="amp_configs has no 'scale'"):
         model.prepare(amp_configs={"scale": 1})
     model = prepared()

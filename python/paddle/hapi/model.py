@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A network with its optimizer, loss and metrics, which is trained by one call."""
 
+import contextlib
 import inspect
 import os
 import warnings
@@ -71,7 +72,7 @@ class Model:
         self._runner = network  # the network, or what averages its gradients
         self._optimizer = self._loss = None
         self._metrics = []
-        self._casts, self._scaler = {"enable": False}, None  # of mixed precision
+        self._casts = self._scaler = None  # of mixed precision
         self._seen = None  # InputSpecs of the inputs of the last batch
 
     @staticmethod
@@ -176,7 +177,8 @@ class Model:
         self._need("train_batch", optimizer=self._optimizer, loss=self._loss)
         self.network.train()
         labels = _tensors(_as_list(labels))
-        with auto_cast(**self._casts):
+        casts = self._casts
+        with contextlib.nullcontext() if casts is None else auto_cast(**casts):
             outputs = self._outputs(self._runner, _tensors(_as_list(inputs)))
             losses = self._losses(outputs, labels)
             total = losses[0]

@@ -15,8 +15,10 @@ _OF_SCALER = (
 
 
 def read_configs(configs):
-    """(arguments of auto_cast, a GradScaler or None) for the amp_configs of prepare()."""
-    configs = {"level": configs or "O0"} if not isinstance(configs, dict) else configs
+    """(arguments of auto_cast, a GradScaler) for the amp_configs of prepare(); None for
+    both where it is to be float32."""
+    if not isinstance(configs, dict) or not configs:
+        configs = {"level": configs or "O0"}
     for key in configs:
         if key not in ("level", *_OF_CASTS, *_OF_SCALER):
             raise ValueError(f"paddle.Model.prepare: amp_configs has no '{key}'")
@@ -27,7 +29,7 @@ def read_configs(configs):
             f"not {level!r}"
         )
     if level == "O0":
-        return {"enable": False}, None
+        return None, None
     casts = {key: configs[key] for key in _OF_CASTS if key in configs}
     scaler = GradScaler(**{key: configs[key] for key in _OF_SCALER if key in configs})
     return {"level": level, **casts}, scaler
