@@ -269,6 +269,36 @@ TEST_F(TrainingTest, OptimizerUpdatesInPlace) {
   EXPECT_TRUE(scope_.Get("w").is_same(w));
 }
 
+// Run by run, first plainly and then by a plan.
+TEST_F(TrainingTest, AnUpdateThatIsSkippedChangesNothing) {
+  program::Variable& skip = AddVariable("skip", {1});
+  skip.type.dtype = program::DType::kBool;
+  skip.is_data = true;
+  AddVariable("v", {4, 3}).persistable = true;
+  scope_.Get("v") = at::randn({4, 3});
+  AppendSgd();  // never skipped
+  block().Append({.type = "momentum",
+                  .inputs = {{"Param", {"w"}},
+                             {"Grad", {"w@GRAD"}},
+                             {"Velocity", {"v"}},
+                             {"LearningRate", {"rate"}},
+                             {"SkipUpdate", {"skip"}}},
+                  .outputs = {{"ParamOut", {"w"}}, {"VelocityOut", {"v"}}},
+                  .attrs = {{"mu", {program::AttrKind::kFloat, 0.5}}}});
+  for (bool skips : {true, false, false, true, false, true}) {
+    const at::Tensor w = scope_.Get("w").clone(), v = scope_.Get("v").clone();
+    ASSERT_OK_AND_ASSIGN(
+        auto got,
+        executor_.Run(program_, scope_,
+                      {{"x", x_}, {"skip", at::full({1}, skips, at::kBool)}},
+                      {"w@GRAD"}));
+    const at::Tensor velocity = skips ? v : v * 0.5 + got[0];
+    const at::Tensor step = skips ? got[0] : got[0] + velocity;
+    EXPECT_TRUE(at::allclose(scope_.Get("v"), velocity));
+    EXPECT_TRUE(at::allclose(scope_.Get("w"), w - step * 0.1));
+  }
+}
+
 TEST_F(TrainingTest, OneParameterUpdatedTwiceInAStep) {
   AppendSgd();
   AppendSgd();

@@ -87,8 +87,14 @@ Status OptimizerStep::Run(Frame& frame) {
   };
   std::vector<ops::OptimizerUpdate> updates;
   updates.reserve(updates_.size());
+  Place asked = kNothing;  // once for all: on a GPU the host waits for it
+  bool skips = false;
   for (const Update& from : updates_) {
-    if (from.skip != kNothing && frame.values[from.skip].item<bool>()) continue;
+    if (from.skip != asked) {
+      asked = from.skip;
+      skips = asked != kNothing && value(asked).item<bool>();
+    }
+    if (skips) continue;
     ops::OptimizerUpdate& to = updates.emplace_back();
     to.values = value(from.values);
     to.gradient = value(from.gradient);

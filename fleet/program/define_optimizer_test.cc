@@ -69,6 +69,24 @@ TEST_F(DefineOptimizerTest, AccumulatorsOfFtrlKeepTheirShape) {
   EXPECT_EQ(program_.block(0).Find("linear")->type.dims, (Dims{4, 3}));
 }
 
+TEST_F(DefineOptimizerTest, WhatSkipsAnUpdateIsOneBool) {
+  Operation sgd{.type = "sgd",
+                .inputs = {{"Param", {"w"}},
+                           {"Grad", {"w@GRAD"}},
+                           {"LearningRate", {"lr"}},
+                           {"SkipUpdate", {"skip"}}},
+                .outputs = {{"ParamOut", {"w"}}}};
+  Add("skip", {1});
+  EXPECT_THAT(Infer(sgd), StatusIs(StatusCode::kInvalidArgument,
+                                   HasSubstr("SkipUpdate must be bool")));
+  program_.block(0).Find("skip")->type = {DType::kBool, {2}};
+  EXPECT_THAT(Infer(sgd),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("SkipUpdate must have one element")));
+  program_.block(0).Find("skip")->type = {DType::kBool, {1}};
+  EXPECT_OK(Infer(sgd));
+}
+
 TEST_F(DefineOptimizerTest, SeveralParametersInOneLarsUpdate) {
   Add("v", {5});
   Add("v@GRAD", {5});
