@@ -15,6 +15,7 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 from paddle import fluid, nn, static
+from paddle.vision.ops import prior_box
 
 RANDOM = np.random.RandomState(7)
 INPUTS = {
@@ -83,6 +84,21 @@ MODELS = {
 }
 
 
+def _deformed(x, masked):
+    offset = static.nn.conv2d(x, 18, 3, padding=1)
+    mask = F.sigmoid(static.nn.conv2d(x, 9, 3, padding=1)) if masked else None
+    return static.nn.deform_conv2d(x, offset, mask, 4, 3, padding=1)
+
+
+def _tagged(x):
+    """Two sequences of up to two rows with six tags: their cost, and their best tags."""
+    rows, lengths = paddle.reshape(x, [2, 2, 6]), paddle.to_tensor([2, 1])
+    attr = paddle.ParamAttr(name="crfw")
+    label = paddle.to_tensor([[1, 5], [0, 2]])
+    cost = fluid.layers.linear_chain_crf(rows, label, attr, lengths)
+    return cost, static.nn.crf_decoding(rows, attr, length=lengths)
+
+
 # Functions of one or two float inputs, each a model of its own; what they save is for
 # Paddle 2.6.
 def _functions():
@@ -104,6 +120,15 @@ def _functions():
         "prelu": lambda x: nn.PReLU(3)(x),
         "unfold": lambda x: F.unfold(x, 3, paddings=[1, 2]),
         "unfold_uneven": lambda x: F.unfold(x, 3, paddings=[1, 2, 3, 0]),
+        "deform_conv2d": lambda x: _deformed(x, True),
+        "deform_conv2d_v1": lambda x: _deformed(x, False),
+        "prior_box": lambda x: prior_box(x, x, [2.0], [5.0], [2.0], flip=True)[0],
+        "density_prior_box": lambda x: fluid.layers.density_prior_box(
+            F.max_pool2d(x, 4), x, [2, 1], [3.0, 5.0], [1.0, 2.0]
+        )[0],
+        "multi_box_head": lambda x: static.nn.multi_box_head(
+            [x], x, 8, 3, [[2.0]], min_sizes=[2.0], max_sizes=[4.0]
+        )[1],
     }
     plain = {
         "abs": paddle.abs,
@@ -156,6 +181,8 @@ def _functions():
         "full_like": lambda x: x + paddle.full_like(x, 2.5),
         "linear": lambda x: nn.Linear(6, 3)(x),
         "bilinear_layer": lambda x: F.linear(x, paddle.ones([6, 2])),
+        "linear_chain_crf": lambda x: _tagged(x)[0],
+        "crf_decoding": lambda x: _tagged(x)[1],
     }
     for name, function in image.items():
         yield name, "picture", [None, 3, 8, 8], function
