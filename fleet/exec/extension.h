@@ -30,7 +30,8 @@ class ExtensionStep {
   // tensor of that type and shape, or an undefined one where it does not
   // matter; an empty list when none does. Asked when memory is planned. The
   // executor has a value computed there if it can; otherwise Run() gets it in
-  // other memory.
+  // other memory. Steps may share a home if each writes there only in Run():
+  // it is then given to values that do not live at the same time.
   virtual Result<std::vector<at::Tensor>> Homes(
       std::span<const program::TensorType> /*inputs*/) {
     return std::vector<at::Tensor>();

@@ -58,6 +58,24 @@ bool ShapesFollow(Graph& graph, const Node& node) {
   return true;
 }
 
+// Memory that an extension has for a value, which lives from node to node.
+struct Offer {
+  int value;
+  int first, last;
+  at::Tensor home;
+};
+
+bool Collide(const Offer& a, const Offer& b) {
+  auto range = [](const Offer& offer) {
+    const auto* begin = static_cast<const char*>(offer.home.const_data_ptr());
+    return std::pair(begin, begin + offer.home.nbytes());
+  };
+  const auto [a_begin, a_end] = range(a);
+  const auto [b_begin, b_end] = range(b);
+  return a_begin < b_end && b_begin < a_end && a.first <= b.last &&
+         b.first <= a.last;
+}
+
 }  // namespace
 
 std::unique_ptr<Plan> Plan::Make(const PlanSource& source) {
@@ -167,8 +185,25 @@ bool Plan::AddNodes(const PlanSource& source) {
   return true;
 }
 
-// Extensions may have memory of their own for what they are given.
+// By value: the node that uses its memory last, by itself or by a follower.
+std::vector<int> Plan::LastUses() const {
+  std::vector<int> last(graph_.values.size(), kNone);
+  for (size_t v = 0; v < graph_.values.size(); ++v) {
+    const Value& value = graph_.values[v];
+    int& until = last[graph_.Home(static_cast<int>(v))];
+    until = std::max(until, value.maker);
+    for (int reader : value.readers) until = std::max(until, reader);
+    if (value.needed_after) until = static_cast<int>(graph_.nodes.size());
+  }
+  return last;
+}
+
+// Extensions may have memory of their own for what they are given. Several may
+// offer the same: then it serves values that do not live at the same time, and
+// the others stay where the executor puts them.
 void Plan::AskForHomes() {
+  const std::vector<int> last = LastUses();
+  std::vector<Offer> offers;
   for (Node& node : graph_.nodes) {
     auto* call = dynamic_cast<ExtensionCall*>(node.step);
     if (call == nullptr || node.direct) continue;
@@ -186,13 +221,22 @@ void Plan::AskForHomes() {
           !HasType(home, graph_.values[value].type)) {
         continue;
       }
-      const Value& v = graph_.values[value];
-      const bool ours = v.origin == Value::kMade && v.memory_of == kNone &&
-                        v.maker != kNone && graph_.nodes[v.maker].direct;
-      if (!ours || tensors_[value].defined()) continue;
-      tensors_[value] = home;
-      SetAddress(value, home.data_ptr());
+      offers.push_back(
+          {value, graph_.values[value].maker, last[graph_.Home(value)], home});
     }
+  }
+  for (const Offer& offer : offers) {
+    const Value& v = graph_.values[offer.value];
+    const bool ours = v.origin == Value::kMade && v.memory_of == kNone &&
+                      v.maker != kNone && graph_.nodes[v.maker].direct;
+    if (!ours || tensors_[offer.value].defined()) continue;
+    const bool taken =
+        std::any_of(offers.begin(), offers.end(), [&](const Offer& other) {
+          return other.value != offer.value && Collide(offer, other);
+        });
+    if (taken) continue;
+    tensors_[offer.value] = offer.home;
+    SetAddress(offer.value, offer.home.data_ptr());
   }
 }
 
@@ -203,15 +247,7 @@ void Plan::SetAddress(int value, void* address) {
 
 void Plan::PlaceInArena() {
   const int end = static_cast<int>(graph_.nodes.size());
-  // When each value's memory is used last, by itself or by a follower.
-  std::vector<int> last(graph_.values.size(), kNone);
-  for (size_t v = 0; v < graph_.values.size(); ++v) {
-    const Value& value = graph_.values[v];
-    int& until = last[graph_.Home(static_cast<int>(v))];
-    until = std::max(until, value.maker);
-    for (int reader : value.readers) until = std::max(until, reader);
-    if (value.needed_after) until = end;
-  }
+  const std::vector<int> last = LastUses();
   std::vector<int> placed;
   std::vector<Lifetime> lives;
   releases_.resize(graph_.nodes.size());

@@ -73,6 +73,7 @@ class Plan final {
   Plan() = default;
   bool Build(const PlanSource& source);
   bool AddNodes(const PlanSource& source);
+  std::vector<int> LastUses() const;
   void AskForHomes();
   void PlaceInArena();
   void TakeArena();

@@ -396,13 +396,16 @@ class Exchange final : public Extension {
     Result<std::vector<at::Tensor>> Homes(
         std::span<const program::TensorType> inputs) override {
       if (!owner_.has_home) return std::vector<at::Tensor>();
-      owner_.home = at::zeros(inputs[0].dims);
+      if (!owner_.one_home || !owner_.home.defined()) {
+        owner_.home = at::zeros(inputs[0].dims);
+      }
       return std::vector<at::Tensor>{owner_.home};
     }
     Status Run(std::span<const at::Tensor> inputs,
                std::span<at::Tensor> outputs) override {
       owner_.at_home = owner_.home.defined() &&
                        inputs[0].data_ptr() == owner_.home.data_ptr();
+      owner_.num_at_home += owner_.at_home;
       if (owner_.replaces) {
         outputs[0] = inputs[0] * 2;
       } else {
@@ -419,6 +422,8 @@ class Exchange final : public Extension {
     return std::make_unique<Step>(*this);
   }
   bool has_home = false, replaces = false, at_home = false;
+  bool one_home = false;  // for all steps
+  int num_at_home = 0;
   at::Tensor home;
 };
 
@@ -446,6 +451,34 @@ TEST_F(PlanTest, ExtensionsWorkInPlaceInTheirMemoryOrReplace) {
     ASSERT_NE(schedule->last_plan(), nullptr);
     EXPECT_EQ(exchange->at_home, has_home);
   }
+}
+
+TEST_F(PlanTest, AHomeOfSeveralStepsServesValuesThatDoNotMeet) {
+  Data("x", {-1, 6});
+  std::vector<std::string> values, means;
+  for (const char* name : {"a", "b", "c"}) {
+    values.push_back(Fc("x", name, 6, 3, ""));
+    block().Append({.type = "exchange",
+                    .inputs = {{"X", {values.back()}}},
+                    .outputs = {{"Out", {values.back()}}}});
+    means.push_back(Unary("mean", values.back()));
+  }
+  auto run = [&](std::vector<std::string> fetches) {
+    auto exchange = std::make_shared<Exchange>();
+    exchange->has_home = exchange->one_home = true;
+    extensions_["exchange"] = exchange;
+    Compare(
+        [] {
+          return std::vector<at::Tensor>{at::randn({5, 6})};
+        },
+        {"x"}, fetches);
+    return exchange;
+  };
+  EXPECT_GT(run(means)->num_at_home, 0);
+  EXPECT_TRUE(run(means)->at_home);
+  // The first lives until the end: none of the others may come to its home, and
+  // what they write there must not hit it.
+  EXPECT_EQ(run({values[0], means[1], means[2]})->num_at_home, 0);
 }
 
 }  // namespace

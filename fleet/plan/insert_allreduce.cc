@@ -22,9 +22,14 @@ using program::OpRole;
 using Bucket = std::vector<Gradient>;
 
 // A gradient of this size takes longer to travel than a round between ranks,
-// also over a network, so that company saves nothing; and exchanged at once, it
-// is still in the cache of the core that computed it.
+// also over a network, so that company saves nothing. Exchanged at once, it
+// is still in the cache of the core that computed it; alone, it is gone when
+// its parameter is updated, and its memory can serve the next one.
 constexpr size_t kLargeBytes = size_t{4} << 20;
+
+bool IsLarge(const Gradient& gradient) {
+  return !gradient.rows && gradient.byte_size >= kLargeBytes;
+}
 
 size_t MadeBy(const Bucket& bucket) { return bucket.back().made_by; }
 
@@ -36,6 +41,42 @@ size_t UsedBy(const Bucket& bucket) {
   return first;
 }
 
+bool Names(const program::Slots& slots, std::string_view name) {
+  return std::any_of(slots.begin(), slots.end(), [&](const auto& slot) {
+    const std::vector<std::string>& names = slot.arguments;
+    return std::find(names.begin(), names.end(), name) != names.end();
+  });
+}
+
+bool IsUpdate(const Operation& op) {
+  return !op.input("Param").empty() && !op.input("Grad").empty();
+}
+
+// Whether a gradient is used by one update only, and that update could as well
+// come right behind the operation that makes it: the executor lets it.
+bool IsBrief(const Block& block, const Gradient& gradient) {
+  const Operation& update = block.op(gradient.used_by);
+  if (!IsUpdate(update)) return false;
+  for (size_t i = gradient.made_by + 1; i < block.num_ops(); ++i) {
+    if (i == gradient.used_by) continue;
+    const Operation& op = block.op(i);
+    if (Names(op.inputs, gradient.name)) return false;
+    // Other updates have other parameters and state.
+    if (i > gradient.used_by || IsUpdate(op)) continue;
+    for (const program::Slot& slot : update.inputs) {
+      for (const std::string& name : slot.arguments) {
+        if (Names(op.outputs, name)) return false;
+      }
+    }
+    for (const program::Slot& slot : update.outputs) {
+      for (const std::string& name : slot.arguments) {
+        if (Names(op.inputs, name)) return false;
+      }
+    }
+  }
+  return true;
+}
+
 // What the program does with gradients: "4 x sgd, 1f00c0de". Ranks that would
 // update differently have different texts.
 std::string DescribeUpdates(const Block& block) {
@@ -43,7 +84,7 @@ std::string DescribeUpdates(const Block& block) {
   uint32_t sum = 0;
   for (size_t i = 0; i < block.num_ops(); ++i) {
     const Operation& op = block.op(i);
-    if (op.input("Param").empty() || op.input("Grad").empty()) continue;
+    if (!IsUpdate(op)) continue;
     ++counts[op.type];
     Operation plain = op;
     // op_role, op_namescope and so on say nothing of what it does.
@@ -104,7 +145,7 @@ std::vector<Bucket> MakeBuckets(const std::vector<Gradient>& gradients,
   };
   for (size_t i = gradients.size(); i-- > 0;) {
     const Gradient& gradient = gradients[i];
-    if (gradient.rows) {
+    if (gradient.rows || IsLarge(gradient)) {
       buckets.push_back({gradient});
       continue;
     }
@@ -113,10 +154,7 @@ std::vector<Bucket> MakeBuckets(const std::vector<Gradient>& gradients,
     if (is_last) {
       o.limit = std::min(options.last_bucket_bytes, options.bucket_bytes);
     }
-    const bool large = gradient.byte_size >= kLargeBytes;
-    if (large || o.byte_size + gradient.byte_size > o.limit) close(o);
-    // It is the last of its bucket, and what came before it leaves with it.
-    if (large) o.limit = options.bucket_bytes;
+    if (o.byte_size + gradient.byte_size > o.limit) close(o);
     o.bucket.push_back(gradient);
     o.byte_size += gradient.byte_size;
   }
@@ -149,18 +187,25 @@ size_t InsertAllReduce(program::Program& program,
   const std::string updates = DescribeUpdates(block);
   const int64_t first_number = CountBuckets(block);
   std::multimap<size_t, Operation> added;  // by the position they go before
+  std::vector<bool> blocking(buckets.size());
   for (size_t k = 0; k < buckets.size(); ++k) {
     Operation start = MakeOp("c_allreduce_start", buckets[k],
                              first_number + static_cast<int64_t>(k));
     start.attrs["average"] = {AttrKind::kBool, options.average};
-    if (MadeBy(buckets[k]) + 1 == wait_at[k]) {
+    blocking[k] = MadeBy(buckets[k]) + 1 == wait_at[k];
+    if (blocking[k]) {
       start.attrs["blocking"] = {AttrKind::kBool, true};
+      const Gradient& first = buckets[k][0];
+      if (IsLarge(first) && IsBrief(block, first)) {
+        start.attrs["brief"] = {AttrKind::kBool, true};
+      }
     }
     // Once is enough: ranks compare it when they run this program first.
     if (k == 0) start.attrs["updates"] = {AttrKind::kString, updates};
     added.emplace(MadeBy(buckets[k]) + 1, std::move(start));
   }
   for (size_t k = 0; k < buckets.size(); ++k) {
+    if (blocking[k]) continue;
     added.emplace(wait_at[k], MakeOp("c_allreduce_wait", buckets[k],
                                      first_number + static_cast<int64_t>(k)));
   }

@@ -6,8 +6,8 @@
 // Gradients are exchanged in buckets. A bucket begins, c_allreduce_start, right
 // behind the operation that completes its last gradient, and the rest of
 // backward runs meanwhile; c_allreduce_wait ends it before the first operation
-// that uses one of them. Where exchanges cannot run beside backward, it follows
-// at once.
+// that uses one of them. Where nothing can run beside an exchange, the first
+// operation, with the attribute `blocking`, is all of it.
 
 #ifndef FLEET_PLAN_INSERT_ALLREDUCE_H_
 #define FLEET_PLAN_INSERT_ALLREDUCE_H_
@@ -23,7 +23,7 @@ namespace fleet::plan {
 struct AllReduceOptions {
   // A bucket is full at so much; a gradient that is larger has its own. Larger
   // buckets cost fewer rounds between the ranks, smaller ones leave earlier.
-  // One with a gradient of some megabytes waits for no further ones.
+  // A gradient of some megabytes has its own, too.
   size_t bucket_bytes = size_t{32} << 20;
   // The bucket that leaves last, when no computation is left to hide it.
   size_t last_bucket_bytes = size_t{1} << 20;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/plan/insert_allreduce.h"
 
+#include <functional>
+#include <sstream>
+#include <string>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +48,6 @@ TEST(InsertAllReduce, OneBucketForASmallModel) {
           "@EMPTY@, w0@GRAD = matmul_v2_grad(x, w0, h0@GRAD)\n"
           "w1@GRAD, w0@GRAD = c_allreduce_start(w1@GRAD, w0@GRAD) bucket=0 "
           "blocking\n"
-          "w1@GRAD, w0@GRAD = c_allreduce_wait(w1@GRAD, w0@GRAD) bucket=0\n"
           "w0 = sgd(w0, rate, w0@GRAD)\n"
           "w1 = sgd(w1, rate, w1@GRAD)\n");
 }
@@ -63,7 +66,6 @@ TEST(InsertAllReduce, FullBucketsLeaveWhileBackwardGoesOn) {
                 "@EMPTY@, w0@GRAD = matmul_v2_grad(x, w0, h0@GRAD)\n"
                 "w0@GRAD = c_allreduce_start(w0@GRAD) bucket=1 blocking\n"
                 "w1@GRAD = c_allreduce_wait(w1@GRAD) bucket=0\n"
-                "w0@GRAD = c_allreduce_wait(w0@GRAD) bucket=1\n"
                 "w0 = sgd(w0, rate, w0@GRAD)\n"
                 "w1 = sgd(w1, rate, w1@GRAD)\n");
 }
@@ -80,16 +82,68 @@ TEST(InsertAllReduce, WithoutOverlapEveryExchangeEndsWhereItStarts) {
                 "h1@GRAD = relu_grad(r1, r1@GRAD)\n"
                 "r0@GRAD, w1@GRAD = matmul_v2_grad(r0, w1, h1@GRAD)\n"
                 "w1@GRAD = c_allreduce_start(w1@GRAD) bucket=0 blocking\n"
-                "w1@GRAD = c_allreduce_wait(w1@GRAD) bucket=0\n"
                 "h0@GRAD = relu_grad(r0, r0@GRAD)\n"
                 "@EMPTY@, w0@GRAD = matmul_v2_grad(x, w0, h0@GRAD)\n"
                 "w0@GRAD = c_allreduce_start(w0@GRAD) bucket=1 blocking\n"
-                "w0@GRAD = c_allreduce_wait(w0@GRAD) bucket=1\n"
                 "w0 = sgd(w0, rate, w0@GRAD)\n"
                 "w1 = sgd(w1, rate, w1@GRAD)\n");
 }
 
-TEST(InsertAllReduce, WaitsBeforeTheFirstUseEvenOfAClip) {
+// Layers of 4 MB, and a small one.
+std::string WithLargeLayers(bool overlap,
+                            const std::function<void(ModelProgram&)>& change) {
+  ModelProgram model({{1024, 1024}, {1024, 1024}, {1024, 2}});
+  change(model);
+  model.AddUpdates();
+  InsertAllReduce(model.main(), {.overlap = overlap});
+  std::string starts;
+  std::istringstream text(Print(model.main()));
+  for (std::string line; std::getline(text, line);) {
+    const size_t at = line.find("c_allreduce_start");
+    if (at != std::string::npos) starts += line.substr(at + 17) + "\n";
+  }
+  return starts;
+}
+
+TEST(InsertAllReduce, LargeGradientsThatOnlyAnUpdateUsesAreBrief) {
+  EXPECT_EQ(WithLargeLayers(false, [](ModelProgram&) {}),
+            "(w2@GRAD) bucket=0 blocking\n"
+            "(w1@GRAD) bucket=1 blocking brief\n"
+            "(w0@GRAD) bucket=2 blocking brief\n");
+  // Others are under way meanwhile.
+  EXPECT_EQ(WithLargeLayers(true, [](ModelProgram&) {}),
+            "(w2@GRAD) bucket=0\n"
+            "(w1@GRAD) bucket=1\n"
+            "(w0@GRAD) bucket=2 blocking brief\n");
+}
+
+TEST(InsertAllReduce, LargeGradientsThatAreNeededLongerAreNotBrief) {
+  auto add = [](ModelProgram& model, const std::string& type,
+                const std::string& from, const std::string& to) {
+    program::SetRole(model.Add(type, {{"X", {from}}}, {{"Out", {to}}}),
+                     program::OpRole::kOptimize);
+  };
+  // Looked at.
+  EXPECT_EQ(WithLargeLayers(
+                false, [&](auto& m) { add(m, "relu", "w1@GRAD", "seen"); }),
+            "(w2@GRAD) bucket=0 blocking\n"
+            "(w1@GRAD) bucket=1 blocking\n"
+            "(w0@GRAD) bucket=2 blocking brief\n");
+  // The old values are.
+  EXPECT_EQ(
+      WithLargeLayers(false, [&](auto& m) { add(m, "relu", "w1", "seen"); }),
+      "(w2@GRAD) bucket=0 blocking\n"
+      "(w1@GRAD) bucket=1 blocking\n"
+      "(w0@GRAD) bucket=2 blocking brief\n");
+  // The rate is not known before.
+  EXPECT_EQ(
+      WithLargeLayers(false, [&](auto& m) { add(m, "relu", "rate", "rate"); }),
+      "(w2@GRAD) bucket=0 blocking\n"
+      "(w1@GRAD) bucket=1 blocking\n"
+      "(w0@GRAD) bucket=2 blocking\n");
+}
+
+TEST(InsertAllReduce, IsCompleteBeforeTheFirstUseEvenOfAClip) {
   ModelProgram model({{4, 3}});
   program::SetRole(
       model.Add("relu", {{"X", {"w0@GRAD"}}}, {{"Out", {"clipped"}}}),
@@ -97,8 +151,8 @@ TEST(InsertAllReduce, WaitsBeforeTheFirstUseEvenOfAClip) {
   model.AddUpdates();
   EXPECT_EQ(InsertAllReduce(model.main(), {}), 1u);
   EXPECT_THAT(Print(model.main()),
-              HasSubstr("w0@GRAD = c_allreduce_wait(w0@GRAD) bucket=0\n"
-                        "clipped = relu(w0@GRAD)\n"));
+              HasSubstr("w0@GRAD = c_allreduce_start(w0@GRAD) bucket=0 "
+                        "blocking\nclipped = relu(w0@GRAD)\n"));
 }
 
 TEST(InsertAllReduce, OnceMoreChangesNothing) {
@@ -126,8 +180,8 @@ TEST(InsertAllReduce, ASecondBackwardGetsBucketsOfItsOwn) {
                    program::OpRole::kOptimize);
   EXPECT_EQ(InsertAllReduce(model.main(), {}), 1u);
   EXPECT_THAT(Print(model.main()),
-              HasSubstr(second + " = c_allreduce_wait(" + second +
-                        ") bucket=0\nw0 = sgd(w0, rate, " + second +
+              HasSubstr(second + " = c_allreduce_start(" + second +
+                        ") bucket=0 blocking\nw0 = sgd(w0, rate, " + second +
                         ")\nw0@GRAD = c_allreduce_wait(w0@GRAD) bucket=1\n"
                         "w0 = sgd(w0, rate, w0@GRAD)\n"));
 }
@@ -182,15 +236,16 @@ TEST(MakeBuckets, ALargeGradientHasItsOwn) {
       ElementsAre(ElementsAre("0"), ElementsAre("1"), ElementsAre("2")));
 }
 
-TEST(MakeBuckets, OneOfMegabytesWaitsForNoFurtherOnes) {
+TEST(MakeBuckets, OneOfMegabytesHasItsOwnAndSmallOnesGoTogether) {
   const auto f = program::DType::kFloat32;
   const size_t large = size_t{5} << 20;
   EXPECT_THAT(
       Divide({{10, f}, {large, f}, {10, f}, {large, f}, {10, f}, {10, f}}, {}),
-      ElementsAre(ElementsAre("0", "1"), ElementsAre("2", "3"),
-                  ElementsAre("4", "5")));
-  EXPECT_THAT(Divide({{10, f}, {large, f}, {10, f}, {large, f}}, {}),
-              ElementsAre(ElementsAre("0", "1"), ElementsAre("2", "3")));
+      ElementsAre(ElementsAre("1"), ElementsAre("3"),
+                  ElementsAre("0", "2", "4", "5")));
+  EXPECT_THAT(
+      Divide({{10, f}, {large, f}, {10, f}, {large, f}}, {}),
+      ElementsAre(ElementsAre("1"), ElementsAre("0", "2"), ElementsAre("3")));
 }
 
 TEST(MakeBuckets, TypesDoNotMix) {

@@ -39,6 +39,7 @@ inline std::string Print(const program::Program& program) {
       text += " bucket=" + std::to_string(std::get<int64_t>(bucket->value));
     }
     if (op.attr("blocking") != nullptr) text += " blocking";
+    if (op.attr("brief") != nullptr) text += " brief";
     text += "\n";
   }
   return text;

@@ -50,11 +50,14 @@ Types ScatterShape(const OpTypes& t) {
 void DefineCollectiveOps(OpRegistry& ops) {
   // Begins the sum of a bucket of tensors over all ranks, or the mean with
   // `average`, and returns. Out names the variables of X; nobody touches them
-  // before c_allreduce_wait of the same bucket. With `blocking`, nothing is
-  // left to do meanwhile. `updates` is a text that must be equal on all ranks.
+  // before c_allreduce_wait of the same bucket. With `blocking`, there is no
+  // such operation: the sum is complete. `brief` then says that it is used
+  // before the next such bucket is made. `updates` is a text that must be equal
+  // on all ranks.
   ops.DefineExternal(
       "c_allreduce_start(X*; bucket: int, average: bool = false, "
-      "blocking: bool = false, updates: string = '') -> Out!*",
+      "blocking: bool = false, brief: bool = false, updates: string = '') "
+      "-> Out!*",
       SameAsList);
   ops.DefineExternal("c_allreduce_wait(X*; bucket: int) -> Out!*", SameAsList);
 

@@ -96,12 +96,17 @@ Status CheckSameText(Communicator& communicator, const std::string& mine,
 
 }  // namespace
 
-// The gradients of one c_allreduce_start and its c_allreduce_wait.
+// The gradients of one c_allreduce_start and, unless it is blocking, of its
+// c_allreduce_wait.
 class StaticCollectives::Bucket final {
  public:
-  Bucket(CollectiveGroup group, std::vector<std::string> names)
+  // `common` is memory of buckets that are needed one at a time; null: this one
+  // has its own.
+  Bucket(CollectiveGroup group, std::vector<std::string> names,
+         std::shared_ptr<Tensor> common)
       : group_(std::move(group)),
         names_(std::move(names)),
+        common_(std::move(common)),
         overlap_(Overlaps(*group_.communicator, group_.overlap,
                           group_.ranks_on_host)) {}
 
@@ -125,7 +130,7 @@ class StaticCollectives::Bucket final {
     return views_;
   }
 
-  // With `blocking`, nothing is left to do meanwhile.
+  // Begins an exchange that Wait() ends. With `blocking`, it is done on return.
   Status Start(std::span<const Tensor> gradients, ReduceOp op, bool blocking) {
     Communicator& communicator = *group_.communicator;
     // Of a run that was given up.
@@ -179,7 +184,11 @@ class StaticCollectives::Bucket final {
       return;
     }
     for (size_t i = 0; i < outputs.size() && i < views_.size(); ++i) {
-      sync::Give(views_[i], outputs[i]);
+      if (common_ != nullptr && !outputs[i].defined()) {
+        outputs[i] = views_[i].clone();  // another bucket comes here soon
+      } else {
+        sync::Give(views_[i], outputs[i]);
+      }
     }
   }
 
@@ -223,8 +232,16 @@ class StaticCollectives::Bucket final {
       counts.push_back(c10::multiply_integers(type.sizes));
       total += (counts.back() + line - 1) / line * line;
     }
-    ASSIGN_OR_RETURN(memory_, AllocateTensor(communicator, total * element_size,
-                                             device, deadline()));
+    const size_t byte_size = total * element_size;
+    ASSIGN_OR_RETURN(
+        memory_, AllocateTensor(communicator, byte_size, device, deadline()));
+    if (common_ != nullptr) {
+      // All ranks allocate, whatever each of them has in common.
+      if (!common_->defined() || common_->nbytes() < byte_size) {
+        *common_ = memory_;
+      }
+      memory_ = common_->narrow(0, 0, static_cast<int64_t>(byte_size));
+    }
     values_ = memory_.view(dtype);
     views_.clear();
     for (size_t i = 0; i < types.size(); ++i) {
@@ -261,6 +278,7 @@ class StaticCollectives::Bucket final {
 
   const CollectiveGroup group_;
   const std::vector<std::string> names_;
+  const std::shared_ptr<Tensor> common_;
   const bool overlap_;
   std::string updates_;
   Tensor memory_;
@@ -291,6 +309,10 @@ class StartStep final : public ExtensionStep {
   Status Run(std::span<const Tensor> inputs,
              std::span<Tensor> outputs) override {
     RETURN_IF_ERROR(bucket_->Start(inputs, op_, blocking_));
+    if (blocking_) {
+      bucket_->Give(outputs);
+      return OkStatus();
+    }
     // Nobody reads them before the end, but they have to be something.
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (!outputs[i].defined()) outputs[i] = inputs[i];
@@ -470,13 +492,22 @@ void StaticCollectives::AddTo(exec::Executor& executor) {
 
 std::shared_ptr<Bucket> StaticCollectives::BucketOf(
     const CollectiveGroup& group, const Operation& op) {
-  std::string names;
+  // On a GPU the executor has its own memory.
+  const bool brief = AttrOr(op, "brief", false) &&
+                     AttrOr(op, "blocking", false) &&
+                     !group.communicator->on_device();
+  std::string names = brief ? "brief\n" : "";
   for (const std::string& name : op.input("X")) names += name + '\n';
   base::MutexLock lock(mutex_);
   std::shared_ptr<Bucket>& bucket = buckets_[{group.communicator, names}];
-  if (bucket == nullptr) {
-    bucket = std::make_shared<Bucket>(group, op.input("X"));
+  if (bucket != nullptr) return bucket;
+  std::shared_ptr<Tensor> common;
+  if (brief) {
+    std::shared_ptr<Tensor>& known = common_[group.communicator];
+    if (known == nullptr) known = std::make_shared<Tensor>();
+    common = known;
   }
+  bucket = std::make_shared<Bucket>(group, op.input("X"), std::move(common));
   return bucket;
 }
 

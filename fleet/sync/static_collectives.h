@@ -15,10 +15,11 @@
 //
 // A bucket lies in memory of the communicator, one gradient behind the other,
 // each at a cache line, and the executor has gradients computed there if it
-// can. It is made when the executor meets it for the first time; then the ranks
-// compare the names, types and shapes of its gradients, and
-// how they are used: FailedPrecondition shows what differs. Other failures are
-// those of the communicator, which name the ranks.
+// can. Brief buckets take turns in the same memory, which so stays in the
+// cache. A bucket is made when the executor meets it for the first time; then
+// the ranks compare the names, types and shapes of its gradients, and how they
+// are used: FailedPrecondition shows what differs. Other failures are those of
+// the communicator, which name the ranks.
 
 #ifndef FLEET_SYNC_STATIC_COLLECTIVES_H_
 #define FLEET_SYNC_STATIC_COLLECTIVES_H_
@@ -87,6 +88,9 @@ class StaticCollectives final
   // By communicator and names.
   std::map<std::pair<comm::Communicator*, std::string>, std::shared_ptr<Bucket>>
       buckets_ GUARDED_BY(mutex_);
+  // Of buckets that are needed one at a time.
+  std::map<comm::Communicator*, std::shared_ptr<at::Tensor>> common_
+      GUARDED_BY(mutex_);
 };
 
 }  // namespace fleet::sync

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/sync/static_collectives.h"
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -109,6 +110,47 @@ TEST_P(Overlapping, OrTheirSum) {
         auto got, runner.Run(*program, {{"x", Filled(c.rank() + 1)}}, {"h"}));
     EXPECT_TRUE(IsFilled(got[0], 12)) << got[0];
   });
+}
+
+// Their memory is the same: nobody may see it, whatever a rank looks at.
+TEST_P(Overlapping, BriefBucketsHoldTheirMeansApart) {
+  const auto program = Parse(
+      std::string(kX) +
+      "    var a : LOD_TENSOR.shape(-1).dtype(float32)\n"
+      "    var b : LOD_TENSOR.shape(-1).dtype(float32)\n"
+      "    {Out=['g']} = scale(inputs={X=['x']}, scale = 2.0)\n"
+      "    {Out=['g']} = c_allreduce_start(inputs={X=['g']}, average = True, "
+      "blocking = True, brief = True, bucket = 0)\n"
+      "    {Out=['a']} = scale(inputs={X=['g']}, scale = 10.0)\n"
+      "    {Out=['h']} = scale(inputs={X=['x']}, scale = 4.0)\n"
+      "    {Out=['h']} = c_allreduce_start(inputs={X=['h']}, average = True, "
+      "blocking = True, brief = True, bucket = 1)\n"
+      "    {Out=['b']} = scale(inputs={X=['h']}, scale = 10.0)\n");
+  const std::map<std::string, double> expected = {
+      {"g", 2}, {"h", 4}, {"a", 20}, {"b", 40}};
+  using Names = std::vector<std::string>;
+  for (const auto& [first, second] :
+       {std::pair<Names, Names>{{"a", "b"}, {"a", "b"}},
+        {{"g", "h"}, {"g", "h"}},
+        {{"g", "a", "b"}, {"b"}}}) {
+    RunRanks(2, [&](Communicator& c) {
+      Runner runner(c, GetParam());
+      const Names& fetches = c.rank() == 0 ? first : second;
+      // The second shape makes another schedule; later runs have a plan.
+      for (int64_t count : {30, 50, 50, 30, 30, 50}) {
+        const int64_t step = count / 10;
+        ASSERT_OK_AND_ASSIGN(
+            auto got,
+            runner.Run(*program, {{"x", Filled(2 * step * c.rank(), count)}},
+                       fetches));
+        for (size_t i = 0; i < fetches.size(); ++i) {
+          EXPECT_TRUE(IsFilled(
+              got[i], static_cast<double>(step) * expected.at(fetches[i])))
+              << fetches[i] << got[i];
+        }
+      }
+    });
+  }
 }
 
 TEST_P(Overlapping, SeveralBucketsAreUnderWayAtOnce) {
