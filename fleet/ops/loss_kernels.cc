@@ -307,7 +307,7 @@ std::vector<Tensor> CheckFiniteAndUnscale(at::TensorList xs,
   return out;
 }
 
-// Tensor arithmetic throughout: on a GPU the host waits for nothing.
+// On a GPU the host waits for nothing.
 std::vector<Tensor> UpdateLossScaling(at::TensorList xs, const Tensor& found,
                                       const Tensor& scaling,
                                       const Tensor& good_steps,
@@ -317,8 +317,12 @@ std::vector<Tensor> UpdateLossScaling(at::TensorList xs, const Tensor& found,
                                       double decr_ratio, bool stop_update) {
   std::vector<Tensor> out;
   const Tensor is_bad = found.reshape({1});
+  // Where the host may ask, a good step costs nothing.
+  const bool known_good = found.device().is_cpu() && !found.item<bool>();
   for (const Tensor& x : xs) {
-    if (x.layout() == at::kSparse) {
+    if (known_good) {
+      out.push_back(x);
+    } else if (x.layout() == at::kSparse) {
       out.push_back(at::mul(x, is_bad.logical_not().reshape({}).to(x.dtype())));
     } else {
       out.push_back(at::where(is_bad, at::zeros_like(x), x));

@@ -155,9 +155,10 @@ class OptimizerWithMixedPrecision:
             return self._apply(pairs, startup_program)
         program = pairs[0][0].block.program
         with program_guard(program, startup_program), role_guard(OpRole.Optimize):
-            found = self._check([gradient for _, gradient in pairs])
+            gradients = [gradient for _, gradient in pairs]
+            found = self._check(gradients)
             if self._dynamic:
-                self._update_scaling(found)
+                self._update_scaling(gradients, found)
             plain = _plain_optimizer(self._optimizer)
             if plain is not None:
                 plain._skip_update = found
@@ -187,7 +188,7 @@ class OptimizerWithMixedPrecision:
         )
         return found
 
-    def _update_scaling(self, found):
+    def _update_scaling(self, gradients, found):
         counts = {}
         for kind in ("good", "bad"):
             name = unique_name.generate(f"num_{kind}_steps")
@@ -197,12 +198,14 @@ class OptimizerWithMixedPrecision:
         self._train_program.current_block().append_op(
             "update_loss_scaling",
             {
+                "X": gradients,
                 "FoundInfinite": found,
                 "PrevLossScaling": self._loss_scaling,
                 "InGoodSteps": counts["good"],
                 "InBadSteps": counts["bad"],
             },
             {
+                "Out": gradients,
                 "LossScaling": self._loss_scaling,
                 "OutGoodSteps": counts["good"],
                 "OutBadSteps": counts["bad"],
