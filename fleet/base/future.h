@@ -17,7 +17,6 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "fleet/base/deadline.h"
 #include "fleet/base/interrupt.h"
@@ -141,24 +140,6 @@ class Promise final {
 
   std::shared_ptr<FutureState<T>> state_;
 };
-
-// An outcome that is there from the start.
-template <typename T = void>
-Future<T> ReadyFuture(Outcome<T> outcome) {
-  Promise<T> promise;
-  promise.Set(std::move(outcome));
-  return promise.future();
-}
-
-// Waits for all, or until `deadline`; the first failure in their order.
-inline Status WaitAll(std::vector<Future<>>& futures, Deadline deadline) {
-  Status first;
-  for (Future<>& future : futures) {
-    Status status = future.Wait(deadline);
-    if (first.ok()) first = std::move(status);
-  }
-  return first;
-}
 
 }  // namespace fleet::base
 

@@ -122,15 +122,5 @@ TEST(Future, AbortWakesTheWaiter) {
   EXPECT_FALSE(promise.Set(1));
 }
 
-TEST(Future, WaitAllReportsTheFirstFailure) {
-  std::vector<Future<>> futures;
-  futures.push_back(ReadyFuture<>(OkStatus()));
-  futures.push_back(ReadyFuture<>(NotFound("a")));
-  futures.push_back(ReadyFuture<>(NotFound("b")));
-  EXPECT_EQ(WaitAll(futures, Deadline::Infinite()), NotFound("a"));
-  std::vector<Future<>> none;
-  EXPECT_OK(WaitAll(none, Deadline::After(0s)));
-}
-
 }  // namespace
 }  // namespace fleet::base

@@ -8,9 +8,10 @@
 //   Program program;
 //   Block& block = program.block(0);
 //   block.AddVariable({.name = "x", .type = {DType::kFloat32, {-1, 4}}});
-//   ASSIGN_OR_RETURN(Operation * op,
-//                    block.Append(registry, "relu", {{"X", {"x"}}},
-//                                 {{"Out", {"y"}}}, {}));
+//   Operation& op = block.Append({.type = "relu",
+//                                 .inputs = {{"X", {"x"}}},
+//                                 .outputs = {{"Out", {"y"}}}});
+//   RETURN_IF_ERROR(block.InferTypes(registry, op));  // makes y
 //
 // Names of ops, slots and attributes are Paddle's; wire.h reads and writes its
 // binary form, text.h is for people. One thread at a time.
