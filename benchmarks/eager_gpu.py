@@ -15,13 +15,7 @@ import tempfile
 
 import numpy as np
 from data_parallel import spec_of
-from eager_steps import (
-    make_batch,
-    make_weights,
-    paddle_parts,
-    set_torch_weights,
-    torch_parts,
-)
+from eager_steps import make_batch, make_weights, paddle_step, torch_step
 from measure import Row
 from static_gpu import LOSS_TOLERANCE, best_in_turns, print_gpu_rows
 
@@ -32,42 +26,6 @@ MODELS = {
     "MLP of 8 M parameters, SGD, 16": (100, 10),
 }
 BAR = 1.0
-
-
-def paddle_step(paddle, spec, weights, batch, wrap):
-    model, loss_layer, optimizer = paddle_parts(paddle, spec, lambda m: m.parameters())
-    for p, w in zip(model.parameters(), weights):
-        p.set_value(w)
-    x, y = (paddle.to_tensor(a) for a in batch)
-    if wrap:
-        model = paddle.distributed.fleet.distributed_model(model)
-        optimizer = paddle.distributed.fleet.distributed_optimizer(optimizer)
-
-    def step():
-        loss = loss_layer(model(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.clear_grad()
-        return loss
-
-    return step
-
-
-def torch_step(torch, spec, weights, batch, wrap):
-    model, loss_layer, optimizer = torch_parts(torch, spec, "cuda")
-    set_torch_weights(torch, model, weights)
-    x, y = (torch.from_numpy(a).cuda() for a in batch)
-    if wrap:
-        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[0])
-
-    def step():
-        loss = loss_layer(model(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss
-
-    return step
 
 
 def check_losses(name, torch, steps):
@@ -92,14 +50,17 @@ def rows():
     fleet.init(is_collective=True)
     backend = paddle.distributed.get_backend()
     torch.distributed.init_process_group("nccl")
+    ddp = torch.nn.parallel.DistributedDataParallel
     for name, (repeat, turns) in MODELS.items():
         spec = spec_of(name)
         rng = np.random.default_rng(7)
         weights, batch = make_weights(spec["layers"], rng), make_batch(spec, rng)
+        case = spec, weights, batch
         steps = [
-            side(module, spec, weights, batch, wrap)
-            for side, module in ((paddle_step, paddle), (torch_step, torch))
-            for wrap in (True, False)
+            paddle_step(paddle, *case, fleet.distributed_model),
+            paddle_step(paddle, *case),
+            torch_step(torch, *case, ddp, "cuda"),
+            torch_step(torch, *case, device="cuda"),
         ]
         check_losses(name, torch, steps)
         ours, ours_alone, peer, peer_alone = best_in_turns(torch, steps, repeat, turns)

@@ -157,10 +157,10 @@ def set_torch_weights(torch, model, weights):
             p.copy_(w.t() if p.dim() == 2 else w)
 
 
-def torch_step(torch, spec, weights, batch, wrap=lambda model: model):
-    model, loss_layer, optimizer = torch_parts(torch, spec)
+def torch_step(torch, spec, weights, batch, wrap=lambda model: model, device="cpu"):
+    model, loss_layer, optimizer = torch_parts(torch, spec, device)
     set_torch_weights(torch, model, weights)
-    x, y = (torch.from_numpy(a) for a in batch)
+    x, y = (torch.from_numpy(a).to(device) for a in batch)
     model = wrap(model)
 
     def step():
