@@ -214,13 +214,21 @@ Status Link::Take(std::span<std::byte> into, base::Deadline deadline) {
   return OkStatus();
 }
 
-void Link::TellFailure(uint64_t call_number, const Status& why) {
+bool Link::idle() {
+  base::MutexLock lock(mutex_);
+  return !sending_ && queue_.empty();
+}
+
+void Link::TellFailure(uint64_t call_number, const Status& why,
+                       base::Deadline deadline) {
   {
     base::MutexLock lock(mutex_);
-    if (!failure_.ok() || sending_ || !queue_.empty()) return;
+    while (failure_.ok() && (sending_ || !queue_.empty())) {
+      if (!changed_.WaitUntil(mutex_, deadline)) return;
+    }
+    if (!failure_.ok()) return;
     sending_ = true;
   }
-  // Best effort: a peer that does not get it learns of the end.
   std::string_view text = why.message();
   text = text.substr(0, kInlineByteSize);
   Outgoing item{
@@ -229,7 +237,7 @@ void Link::TellFailure(uint64_t call_number, const Status& why) {
                                  .number = call_number},
                         .byte_size = text.size()}),
       .data = std::as_bytes(std::span(text))};
-  (void)TrySend(item, Now()).ok();
+  (void)TrySend(item, deadline).ok();
   base::MutexLock lock(mutex_);
   sending_ = false;
   changed_.NotifyAll();

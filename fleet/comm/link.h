@@ -87,9 +87,13 @@ class Link final {
   // Letters that had to be taken to get at what came behind them.
   std::deque<Letter>& letters() { return letters_; }
 
-  // Tells the peer that the call with this number failed, unless something is
-  // being sent.
-  void TellFailure(uint64_t call_number, const Status& why);
+  // Whether nothing is being sent or waits to be.
+  bool idle();
+  // Tells the peer that the call with this number failed, behind what is being
+  // sent. Best effort: a peer that takes nothing until `deadline` learns of the
+  // end only.
+  void TellFailure(uint64_t call_number, const Status& why,
+                   base::Deadline deadline);
   // Ends the channel: calls here answer `why`. Of several the first counts.
   void Fail(const Status& why);
   // After Fail: until no thread looks at posted data any more.

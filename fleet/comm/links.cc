@@ -11,6 +11,10 @@
 namespace fleet::comm {
 namespace {
 
+// How long a rank that failed waits for the others to take the reason: those
+// that are alive do so at once, unless their processes stand still.
+constexpr auto kTellFailure = std::chrono::seconds(1);
+
 class Gathering final {
  public:
   Gathering(const Meeting& meeting, const CommunicatorOptions& options,
@@ -94,10 +98,19 @@ class Gathering final {
 
 }  // namespace
 
+// Without the reason, a peer takes the end of this rank for the cause.
 void Links::TellFailure(uint64_t call_number, const Status& why) {
+  const Deadline deadline = Deadline::After(kTellFailure);
+  std::vector<Link*> busy;
   for (const auto& link : to_) {
-    if (link != nullptr) link->TellFailure(call_number, why);
+    if (link == nullptr) continue;
+    if (link->idle()) {
+      link->TellFailure(call_number, why, deadline);
+    } else {
+      busy.push_back(link.get());
+    }
   }
+  for (Link* link : busy) link->TellFailure(call_number, why, deadline);
 }
 
 void Links::Fail(const Status& why) {
