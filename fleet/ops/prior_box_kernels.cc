@@ -101,6 +101,14 @@ std::tuple<Tensor, Tensor> PriorBox(const Tensor& input, const Tensor& image,
                                     ArrayRef<double> variances, bool clip,
                                     double step_w, double step_h, double offset,
                                     bool sizes_first) {
+  const bool above =
+      max_sizes.empty() ||
+      std::ranges::equal(min_sizes, max_sizes, [](double least, double most) {
+        return least < most;
+      });
+  CheckFits(!min_sizes.empty() && above && AllPositive(min_sizes) &&
+                AllPositive(aspect_ratios),
+            input, image, variances);
   const std::vector<double> ratios =
       program::ExpandAspectRatios(aspect_ratios.vec(), flip);
   std::vector<Box> boxes;
