@@ -4,14 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
 
@@ -97,6 +100,32 @@ double Norm(const at::Tensor& gradient) {
 }
 
 }  // namespace
+
+Result<bool> UnscaleGradients(std::span<const at::Tensor> parameters,
+                              double scale) {
+  const at::NoGradGuard no_grad;
+  std::map<at::DeviceIndex, std::vector<at::Tensor>> by_device;  // -1: the CPU
+  for (const at::Tensor& parameter : parameters) {
+    const at::Tensor& gradient = parameter.grad();
+    if (!gradient.defined()) continue;
+    by_device[gradient.is_cpu() ? -1 : gradient.device().index()].push_back(
+        gradient.is_sparse() ? gradient._values() : gradient);
+  }
+  try {
+    bool finite = true;
+    for (auto& [device, gradients] : by_device) {
+      const at::TensorOptions options =
+          gradients.front().options().dtype(at::kFloat);
+      at::Tensor found = at::zeros({1}, options);
+      at::_amp_foreach_non_finite_check_and_unscale_(
+          gradients, found, at::full({1}, 1.0 / scale, options));
+      finite = finite && found.item<float>() == 0;
+    }
+    return finite;
+  } catch (const c10::Error& error) {
+    return Internal("unscale: ", error.what_without_backtrace());
+  }
+}
 
 Result<std::vector<at::Tensor>> ClipGradients(
     const Clip& clip, std::span<const at::Tensor> gradients) {

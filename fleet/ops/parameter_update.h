@@ -38,6 +38,11 @@ struct Clip {
 Result<std::vector<at::Tensor>> ClipGradients(
     const Clip& clip, std::span<const at::Tensor> gradients);
 
+// Divides the gradients of these parameters by `scale`, where they lie. Returns
+// whether all were finite.
+Result<bool> UnscaleGradients(std::span<const at::Tensor> parameters,
+                              double scale);
+
 struct ParameterOptions {
   std::string name;            // for messages
   double learning_rate = 1.0;  // multiplies the learning rate of a step

@@ -188,6 +188,17 @@ void BindOptim(nb::module_& parent) {
         return clipped;
       },
       arg("clip"), arg("gradients"));
+  m.def(
+      "unscale_gradients",
+      [](nb::list parameters, double scale) {
+        std::vector<at::Tensor> tensors;
+        for (nb::handle parameter : parameters) {
+          tensors.push_back(TensorOf(parameter));
+        }
+        return ValueOrThrow(ops::UnscaleGradients(tensors, scale));
+      },
+      arg("parameters"), arg("scale"),
+      "Divides their gradients in place; whether all were finite.");
   nb::class_<Updater>(m, "Updater")
       .def(nb::init<UpdateRule, Clip, bool>(), arg("rule"), arg("clip"),
            arg("foreach") = false)

@@ -4,7 +4,6 @@
 import numbers
 
 from .. import _core, _ops
-from ..autograd import no_grad
 from ..tensor.creation import to_tensor
 
 __all__ = ["AmpScaler", "GradScaler"]
@@ -53,10 +52,8 @@ class GradScaler:
         self.set_decr_every_n_nan_or_inf(decr_every_n_nan_or_inf)
         self._good_steps, self._bad_steps = 0, 0
         self._found_inf = False
-        self._unscaled, self._stepped = (
-            set(),
-            set(),
-        )  # optimizers, since the last update
+        # Optimizers, since the last update.
+        self._unscaled, self._stepped = set(), set()
         self._reduce_found = None  # of all workers: fleet.distributed_scaler
 
     def scale(self, var):
@@ -81,20 +78,8 @@ class GradScaler:
             )
         if id(optimizer) in self._stepped:
             raise RuntimeError("GradScaler: unscale_ comes before step")
-        parameters = [p for p in optimizer._all_parameters() if p.grad is not None]
-        found = False
-        if parameters:
-            with no_grad():
-                scale = to_tensor([self._scale], "float32")
-                gradients, infinite = _ops.check_finite_and_unscale(
-                    [p.grad for p in parameters], scale
-                )
-                found = bool(infinite.item())
-                for parameter, gradient in zip(parameters, gradients):
-                    if gradient.is_sparse():
-                        parameter.grad = gradient
-                    else:  # where it lies, which a DataParallel may share
-                        parameter.grad.set_value(gradient)
+        parameters = optimizer._all_parameters()
+        found = not _core.optim.unscale_gradients(parameters, self._scale)
         if self._reduce_found is not None:
             found = self._reduce_found(found)
         self._found_inf = self._found_inf or found
