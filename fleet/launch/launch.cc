@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "fleet/launch/launch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <thread>
+#include <unistd.h>
+
+#include "fleet/base/deadline.h"
+#include "fleet/channel/hmac.h"
+#include "fleet/cluster/join_settings.h"
+#include "fleet/launch/descriptor.h"
+#include "fleet/launch/guard.h"
+#include "fleet/launch/job.h"
+#include "fleet/launch/machine.h"
+#include "fleet/launch/meeting.h"
+#include "fleet/launch/plan.h"
+#include "fleet/launch/ports.h"
+#include "fleet/launch/process.h"
+#include "fleet/launch/screen.h"
+#include "fleet/launch/text.h"
+#include "fleet/launch/watch.h"
+
+namespace fleet::launch {
+namespace {
+
+constexpr int kCannotStart = 2;
+
+std::chrono::milliseconds Milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+Result<std::string> RandomSecret() {
+  unsigned char bytes[32];
+  if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) {
+    return ErrnoStatus(errno, "a random job secret");
+  }
+  std::string text;
+  char digits[3];
+  for (unsigned char byte : bytes) {
+    std::snprintf(digits, sizeof(digits), "%02x", byte);
+    text += digits;
+  }
+  return text;
+}
+
+// Where the build has no OpenSSL, nobody could check one.
+bool CanCheckSecrets() { return channel::HmacSha256("key", {}).ok(); }
+
+// What the user gives; else one of our own for a job on this host.
+Status ChooseSecret(const LaunchOptions& options,
+                    const cluster::Environment& env, bool one_host,
+                    LaunchPlan& plan) {
+  const auto given = cluster::Find(env, "FLEET_SECRET");
+  const auto given_file = cluster::Find(env, "FLEET_SECRET_FILE");
+  if (options.secret_file || given_file) {
+    const std::string path =
+        options.secret_file ? *options.secret_file : std::string(*given_file);
+    std::error_code error;
+    const auto size = std::filesystem::file_size(path, error);
+    if (error || size == 0) {
+      return InvalidArgument("the secret file ", path, ": ",
+                             error ? error.message() : "is empty");
+    }
+    plan.secret_file = std::filesystem::absolute(path);
+  } else if (given && !given->empty()) {
+    plan.secret = *given;
+  } else if (!one_host) {
+    WriteText(STDERR_FILENO,
+              LogLine("WARNING", __FILE__, __LINE__,
+                      "This job has no secret: whoever reaches its ports can "
+                      "join it. Give all hosts the same --secret-file."));
+  } else if (CanCheckSecrets()) {
+    ASSIGN_OR_RETURN(plan.secret, RandomSecret());
+  }
+  return OkStatus();
+}
+
+// The banner on stdout; on stderr, as Paddle's logger does it, the table.
+void Show(const LaunchOptions& options, const LaunchPlan& plan,
+          const cluster::Environment& env) {
+  if (!options.print_config) return;
+  WriteText(STDOUT_FILENO, Banner(DescribeOptions(options)) +
+                               "launch train in " +
+                               (plan.uses_gpus ? "GPU" : "CPU") + " mode\n");
+  const ProcessPlan& first = plan.processes.front();
+  const std::string details =
+      base::Concat("details abouts PADDLE_TRAINER_ENDPOINTS can be found in ",
+                   options.log_dir,
+                   "/endpoints.log, and detail running logs maybe found in ",
+                   options.log_dir, "/workerlog.0");
+  WriteText(
+      STDERR_FILENO,
+      LogLine("INFO", __FILE__, __LINE__,
+              base::Concat("Local start ", plan.processes.size(),
+                           " processes. First process distributed environment "
+                           "info (Only For Debug): ")) +
+          VariableTable(
+              ShownVariables(plan, ProcessEnvironment(plan, first, env))) +
+          "\n" + LogLine("INFO", __FILE__, __LINE__, details));
+}
+
+Status WriteEndpointsLog(const std::string& log_dir, const LaunchPlan& plan) {
+  std::error_code error;
+  std::filesystem::create_directories(log_dir, error);
+  if (error)
+    return InvalidArgument("--log_dir ", log_dir, ": ", error.message());
+  const std::string path = log_dir + "/endpoints.log";
+  std::ofstream file(path);
+  file << EndpointsLog(plan.workers);
+  file.close();
+  if (!file) return InvalidArgument("--log_dir: cannot write ", path);
+  return OkStatus();
+}
+
+// Runs `meeting` on a thread, so that signals are heard. One that tells to end
+// ends this process: nothing has been started yet.
+Status MeetUnlessTold(const GuardedJob& guard,
+                      const std::function<Status()>& meeting) {
+  int done[2];
+  if (pipe2(done, O_CLOEXEC) != 0) return ErrnoStatus(errno, "pipe");
+  const Descriptor done_read(done[0]);
+  Descriptor done_write(done[1]);
+  Status status;
+  std::thread thread([&] {
+    status = meeting();
+    done_write = Descriptor();
+  });
+  pollfd events[] = {{guard.signals, POLLIN, 0},
+                     {guard.front_gone, POLLIN, 0},
+                     {done_read.get(), POLLIN, 0}};
+  while (events[2].revents == 0) {
+    poll(events, 3, -1);
+    if (events[1].revents != 0) _exit(128 + SIGKILL);
+    signalfd_siginfo info;
+    if (events[0].revents == 0 ||
+        read(guard.signals, &info, sizeof(info)) != sizeof(info)) {
+      continue;
+    }
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGCHLD) continue;
+    if (signal == SIGUSR1 || signal == SIGUSR2) {
+      // Not kept for the ranks: one that has only just started dies of it.
+      WriteText(STDERR_FILENO,
+                base::Concat("fleetrun: SIG", sigabbrev_np(signal),
+                             " while hosts meet: there is no rank yet that "
+                             "could get it\n"));
+      continue;
+    }
+    WriteText(STDERR_FILENO, "fleetrun: told to end while hosts met\n");
+    _exit(128 + signal);
+  }
+  thread.join();
+  return status;
+}
+
+// Waits for the launchers of the other hosts, and completes `plan` with what
+// only they know.
+Result<std::vector<HostLink>> MeetHosts(
+    const GuardedJob& guard, const cluster::Environment& env,
+    const std::optional<MasterOptions>& master, const ReservedPorts& ports,
+    LaunchPlan& plan) {
+  std::vector<HostLink> links;
+  if (!master && plan.hosts.size() == 1) return links;
+  MeetingOptions options;
+  // Secret and patience are those of the ranks.
+  ASSIGN_OR_RETURN(const cluster::JoinSettings join,
+                   cluster::ReadJoinSettings(
+                       ProcessEnvironment(plan, plan.processes.front(), env)));
+  options.secret = join.options.secret;
+  options.deadline = base::Deadline::After(join.start_timeout);
+  if (!master) {
+    const cluster::Endpoint place = MeetingEndpoint(plan, plan.own_host);
+    for (size_t i = 0; i < plan.processes.size(); ++i) {
+      if (plan.endpoint_of(plan.processes[i]) != place) continue;
+      RETURN_IF_ERROR(MeetUnlessTold(guard, [&]() -> Status {
+        ASSIGN_OR_RETURN(links,
+                         MeetByList(plan, ports.listeners[i].get(), options));
+        return OkStatus();
+      }));
+      return links;
+    }
+  }
+  const HostShare share = ShareOf(plan);
+  RETURN_IF_ERROR(MeetUnlessTold(guard, [&]() -> Status {
+    ASSIGN_OR_RETURN(Roster roster, MeetAtMaster(*master, share, options));
+    plan = JoinPlan(std::move(plan), roster);
+    links = std::move(roster.links);
+    return OkStatus();
+  }));
+  return links;
+}
+
+// The plan, as far as this host knows it alone.
+Result<LaunchPlan> PlanHere(const LaunchOptions& options,
+                            const cluster::Environment& env,
+                            const std::optional<MasterOptions>& master) {
+  const Machine machine = ThisMachine(env);
+  if (!master) return MakeLaunchPlan(options, env, machine);
+  std::string host;
+  if (options.host) {
+    host = *options.host;
+  } else if (machine.is_own_address(master->master.host)) {
+    host = master->master.host;
+  } else {
+    ASSIGN_OR_RETURN(host, AddressTowards(master->master));
+  }
+  ASSIGN_OR_RETURN(const LaunchMode mode, ModeOf(options));
+  if (mode == LaunchMode::kServers) {
+    const NumPerKind num = {options.server_num.value_or(0),
+                            options.worker_num.value_or(0),
+                            options.heter_worker_num.value_or(0)};
+    if (num.servers + num.workers + num.heter_workers == 0) {
+      return InvalidArgument(
+          "--master: how many run on this host? (--server_num, --worker_num)");
+    }
+    return PlanServersHere(host, num, options.start_port.value_or(0),
+                           options.http_port, machine);
+  }
+  ASSIGN_OR_RETURN(std::vector<std::string> gpus,
+                   DealGpus(options, env, machine));
+  return PlanCollective({host}, 0, options.start_port.value_or(0), gpus,
+                        machine);
+}
+
+// What servers of an earlier job noted here is not theirs.
+Status RemoveNotes(const LaunchPlan& plan) {
+  for (const ProcessPlan& process : plan.processes) {
+    const std::string note = NoteOf(plan, process);
+    std::error_code error;
+    if (!note.empty()) std::filesystem::remove(note, error);
+    if (error)
+      return InvalidArgument("--log_dir: ", note, ": ", error.message());
+  }
+  return OkStatus();
+}
+
+// One start of the job, of which `attempt` came before.
+Result<JobEnd> RunOnce(const LaunchOptions& options,
+                       const cluster::Environment& env, const GuardedJob& guard,
+                       const JobCommands& commands, LaunchPlan plan,
+                       const std::optional<MasterOptions>& master,
+                       int attempt) {
+  ASSIGN_OR_RETURN(ReservedPorts ports, ReservePorts(plan));
+  const bool one_host = !master && plan.hosts.size() == 1;
+  RETURN_IF_ERROR(ChooseSecret(options, env, one_host, plan));
+  ASSIGN_OR_RETURN(std::vector<HostLink> links,
+                   MeetHosts(guard, env, master, ports, plan));
+  HostWatch hosts(std::move(links));
+  RETURN_IF_ERROR(WriteEndpointsLog(options.log_dir, plan));
+  if (attempt == 0) Show(options, plan, env);
+  LocalJob job(
+      plan, guard, hosts,
+      {.log_dir = options.log_dir,
+       .append_to_logs = plan.mode == LaunchMode::kCollective || attempt > 0,
+       .grace = Milliseconds(options.grace_seconds),
+       .server_grace = Milliseconds(options.server_grace_seconds),
+       .max_server_restarts = std::max(0, options.max_restarts - attempt),
+       .go_on_without_lost_workers =
+           cluster::Find(env, "FLEET_PS_GO_ON") == "1"});
+  RETURN_IF_ERROR(job.Start(commands, env, std::move(ports)));
+  return job.Wait();
+}
+
+Result<int> RunJob(const LaunchOptions& options,
+                   const cluster::Environment& env,
+                   const std::string& invoked_as, const GuardedJob& guard) {
+  JobCommands commands;
+  ASSIGN_OR_RETURN(
+      commands.script,
+      CommandFor(options.script, options.script_arguments, env, invoked_as));
+  commands.servers = commands.script;
+  if (options.server_program) {
+    ASSIGN_OR_RETURN(commands.servers, ServerCommandFor(*options.server_program,
+                                                        env, invoked_as));
+  }
+  ASSIGN_OR_RETURN(std::optional<MasterOptions> master,
+                   ReadMaster(options, env));
+  ASSIGN_OR_RETURN(LaunchPlan plan, PlanHere(options, env, master));
+  const bool with_servers = plan.mode == LaunchMode::kServers;
+  if (with_servers && options.max_restarts > 0) {
+    plan.notes_folder = std::filesystem::absolute(options.log_dir);
+    RETURN_IF_ERROR(RemoveNotes(plan));
+  }
+  // Hosts do not know of each other's restarts, except of servers, which the
+  // workers of all hosts wait for.
+  const bool one_host = !master && plan.hosts.size() == 1;
+  const int max_restarts = one_host ? options.max_restarts : 0;
+  if (options.max_restarts > max_restarts && !with_servers) {
+    WriteText(STDERR_FILENO,
+              LogLine("WARNING", __FILE__, __LINE__,
+                      base::Concat("--max_restarts=", options.max_restarts,
+                                   " is for jobs on one host: should this job "
+                                   "fail, it is not started again.")));
+  }
+  for (int attempt = 0;; ++attempt) {
+    ASSIGN_OR_RETURN(JobEnd end, RunOnce(options, env, guard, commands, plan,
+                                         master, attempt));
+    attempt += end.num_server_restarts;
+    if (end.exit_code == 0 || end.was_told || attempt >= max_restarts) {
+      return end.exit_code;
+    }
+    WriteText(STDERR_FILENO,
+              base::Concat("fleetrun: starting the job again (", attempt + 1,
+                           " of ", max_restarts, ")\n"));
+  }
+}
+
+}  // namespace
+
+int Launch(const LaunchOptions& options, const cluster::Environment& env,
+           const std::string& invoked_as) {
+  return RunGuarded([&](const GuardedJob& guard) {
+    const Result<int> code = RunJob(options, env, invoked_as, guard);
+    if (code.ok()) return *code;
+    WriteText(STDERR_FILENO, "fleetrun: " + code.status().message() + "\n");
+    return kCannotStart;
+  });
+}
+
+}  // namespace fleet::launch
