@@ -35,7 +35,9 @@ bool WasKilled(int wait_status) {
   return WIFSIGNALED(wait_status) && WTERMSIG(wait_status) != SIGABRT;
 }
 
-void WriteError(const std::string& text) { WriteText(STDERR_FILENO, text); }
+using base::LogSeverity;
+
+void WriteError(const std::string& text) { Say(LogSeverity::ERROR, text); }
 
 std::string HostName() {
   char name[256] = "";
@@ -103,10 +105,10 @@ bool LocalJob::RestartServer(Running& failed) {
     return false;
   }
   ++end_.num_server_restarts;
-  WriteError(base::Concat(Report(failed), "fleetrun: starting ", name,
-                          " again from its last save (",
-                          end_.num_server_restarts, " of ",
-                          options_.max_server_restarts, ")\n"));
+  Say(LogSeverity::WARNING,
+      base::Concat(Report(failed), "fleetrun: starting ", name,
+                   " again from its last save (", end_.num_server_restarts,
+                   " of ", options_.max_server_restarts, ")\n"));
   const Status started =
       StartOne(failed, /*append=*/true, failed.listener.get());
   if (!started.ok()) WriteError(started.message() + "\n");
@@ -126,8 +128,9 @@ bool LocalJob::GoesOnWithout(Running& failed) {
                (!r.ended || r.wait_status == 0);
       });
   if (!others) return false;
-  WriteError(base::Concat(Report(failed), "fleetrun: the job goes on without ",
-                          NameOf(plan_, *failed.plan), " (FLEET_PS_GO_ON)\n"));
+  Say(LogSeverity::WARNING,
+      base::Concat(Report(failed), "fleetrun: the job goes on without ",
+                   NameOf(plan_, *failed.plan), " (FLEET_PS_GO_ON)\n"));
   return true;
 }
 
@@ -155,7 +158,10 @@ JobEnd LocalJob::Wait() {
   if (end_.exit_code == 0) hosts_.TellDone();
   FinishScreen();
   if (plan_.num_local(cluster::RoleKind::kServer) > 0 && end_.exit_code == 0) {
-    WriteError("all parameter server are killed\n");
+    Say(LogSeverity::INFO, servers_were_told_
+                               ? "fleetrun: the servers did not end by "
+                                 "themselves and were ended\n"
+                               : "fleetrun: all servers have ended\n");
   }
   return end_;
 }
@@ -177,8 +183,9 @@ void LocalJob::HandleSignals() {
     phase_deadline_ = base::Deadline::After(milliseconds(0));
     return;
   }
-  WriteError(base::Concat("fleetrun: SIG", sigabbrev_np(signal), ": ending ",
-                          running_.size(), " processes\n"));
+  Say(LogSeverity::WARNING,
+      base::Concat("fleetrun: SIG", sigabbrev_np(signal), ": ending ",
+                   running_.size(), " processes\n"));
   end_.was_told = true;
   if (end_.exit_code == 0) {
     end_.exit_code = 128 + signal;
@@ -255,10 +262,8 @@ void LocalJob::CheckWorkers() {
   phase_ = Phase::kServersEnding;
   phase_deadline_ = base::Deadline::After(options_.server_grace);
   if (plan_.num_local(cluster::RoleKind::kServer) == 0) return;
-  WriteError(plan_.heter_workers.empty()
-                 ? "all workers exit, going to finish parameter server\n"
-                 : "all workers exit, going to finish parameter server and "
-                   "heter_worker.\n");
+  Say(LogSeverity::INFO,
+      "fleetrun: all workers have ended; waiting for the servers\n");
 }
 
 bool LocalJob::WaitsForHosts() const {
@@ -276,13 +281,9 @@ void LocalJob::Fail() {
   std::string text;
   for (const Running* r : failed_) text += Report(*r);
   const Running& first = *failed_.front();
-  text += LogLine(
-      "ERROR", __FILE__, __LINE__,
-      base::Concat(
-          "ABORT!!! Out of all ", plan_.workers.size(), " trainers, the ",
-          first.plan->kind == cluster::RoleKind::kServer ? "server" : "trainer",
-          " process with rank=[", first.plan->index,
-          "] was aborted. Please check its log."));
+  text += base::Concat("fleetrun: the job has failed because of ",
+                       NameOf(plan_, *first.plan),
+                       "; its other processes are ended\n");
   WriteError(text);
   end_.exit_code = ExitCode(first.wait_status);
   hosts_.TellFailure({end_.exit_code, Describe(first)});
@@ -326,7 +327,10 @@ void LocalJob::End(int signal) {
 
 void LocalJob::CheckDeadline() {
   if (!phase_deadline_.expired()) return;
-  if (phase_ == Phase::kServersEnding) return End(SIGTERM);
+  if (phase_ == Phase::kServersEnding) {
+    servers_were_told_ = true;
+    return End(SIGTERM);
+  }
   if (phase_ == Phase::kFailing) return Fail();
   for (const Running& process : running_) {
     if (!process.ended) kill(-process.pid, SIGKILL);

@@ -130,6 +130,7 @@ class LocalJob final {
   std::optional<LogOnScreen> screen_;
   Phase phase_ = Phase::kRunning;
   bool told_workers_ended_ = false;
+  bool servers_were_told_ = false;  // to end, after their grace
   // Links over which it has not been heard that workers ended.
   int num_hosts_waited_for_;
   base::Deadline phase_deadline_ = base::Deadline::Infinite();

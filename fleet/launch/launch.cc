@@ -36,6 +36,8 @@
 namespace fleet::launch {
 namespace {
 
+using base::LogSeverity;
+
 constexpr int kCannotStart = 2;
 
 std::chrono::milliseconds Milliseconds(double seconds) {
@@ -78,29 +80,61 @@ Status ChooseSecret(const LaunchOptions& options,
   } else if (given && !given->empty()) {
     plan.secret = *given;
   } else if (!one_host) {
-    WriteText(STDERR_FILENO,
-              LogLine("WARNING", __FILE__, __LINE__,
-                      "This job has no secret: whoever reaches its ports can "
-                      "join it. Give all hosts the same --secret-file."));
+    Say(LogSeverity::WARNING,
+        LogLine("WARNING", __FILE__, __LINE__,
+                "This job has no secret: whoever reaches its ports can "
+                "join it. Give all hosts the same --secret-file."));
   } else if (CanCheckSecrets()) {
     ASSIGN_OR_RETURN(plan.secret, RandomSecret());
   }
   return OkStatus();
 }
 
+// "2 servers and 4 workers", of this host.
+std::string CountText(const LaunchPlan& plan) {
+  const bool servers = plan.mode == LaunchMode::kServers;
+  const std::pair<cluster::RoleKind, const char*> kinds[] = {
+      {cluster::RoleKind::kServer, "server"},
+      {cluster::RoleKind::kWorker, servers ? "worker" : "rank"},
+      {cluster::RoleKind::kHeterWorker, "heter worker"}};
+  std::string text;
+  for (const auto& [kind, name] : kinds) {
+    const int num = plan.num_local(kind);
+    if (num == 0) continue;
+    if (!text.empty()) text += " and ";
+    text += base::Concat(num, " ", name, num == 1 ? "" : "s");
+  }
+  return text;
+}
+
+// Three lines on stderr: what was asked for, what runs here, and how the first
+// process finds the others.
+void ShowInShort(const LaunchOptions& options, const LaunchPlan& plan,
+                 const cluster::Environment& env) {
+  const ProcessPlan& first = plan.processes.front();
+  std::string text = "fleetrun: ";
+  if (options.job_id) text += "job " + *options.job_id + ", ";
+  text += base::Concat(
+      "Configuration Arguments: ", DescribeGivenOptions(options), "\n",
+      "fleetrun: ", CountText(plan), " on this host, in ",
+      plan.uses_gpus ? "GPU" : "CPU", " mode. Logs are in ", options.log_dir,
+      "; --print_config shows all settings.\n",
+      "fleetrun: Distributed Envs of ", NameOf(plan, first), ": ",
+      VariableLine(ShownVariables(plan, ProcessEnvironment(plan, first, env))),
+      "\n");
+  Say(LogSeverity::INFO, text);
+}
+
 // The banner on stdout; on stderr, as Paddle's logger does it, the table.
-void Show(const LaunchOptions& options, const LaunchPlan& plan,
-          const cluster::Environment& env) {
-  if (!options.print_config) return;
+void ShowAtLength(const LaunchOptions& options, const LaunchPlan& plan,
+                  const cluster::Environment& env) {
   WriteText(STDOUT_FILENO, Banner(DescribeOptions(options)) +
                                "launch train in " +
                                (plan.uses_gpus ? "GPU" : "CPU") + " mode\n");
   const ProcessPlan& first = plan.processes.front();
-  const std::string details =
-      base::Concat("details abouts PADDLE_TRAINER_ENDPOINTS can be found in ",
-                   options.log_dir,
-                   "/endpoints.log, and detail running logs maybe found in ",
-                   options.log_dir, "/workerlog.0");
+  const std::string logs =
+      base::Concat("The endpoints of all ranks are in ", options.log_dir,
+                   "/endpoints.log, the logs in ", options.log_dir, ".");
   WriteText(
       STDERR_FILENO,
       LogLine("INFO", __FILE__, __LINE__,
@@ -109,7 +143,7 @@ void Show(const LaunchOptions& options, const LaunchPlan& plan,
                            "info (Only For Debug): ")) +
           VariableTable(
               ShownVariables(plan, ProcessEnvironment(plan, first, env))) +
-          "\n" + LogLine("INFO", __FILE__, __LINE__, details));
+          "\n" + LogLine("INFO", __FILE__, __LINE__, logs));
 }
 
 Status WriteEndpointsLog(const std::string& log_dir, const LaunchPlan& plan) {
@@ -153,10 +187,10 @@ Status MeetUnlessTold(const GuardedJob& guard,
     if (signal == SIGCHLD) continue;
     if (signal == SIGUSR1 || signal == SIGUSR2) {
       // Not kept for the ranks: one that has only just started dies of it.
-      WriteText(STDERR_FILENO,
-                base::Concat("fleetrun: SIG", sigabbrev_np(signal),
-                             " while hosts meet: there is no rank yet that "
-                             "could get it\n"));
+      Say(LogSeverity::WARNING,
+          base::Concat("fleetrun: SIG", sigabbrev_np(signal),
+                       " while hosts meet: there is no rank yet that could get "
+                       "it\n"));
       continue;
     }
     WriteText(STDERR_FILENO, "fleetrun: told to end while hosts met\n");
@@ -260,7 +294,10 @@ Result<JobEnd> RunOnce(const LaunchOptions& options,
                    MeetHosts(guard, env, master, ports, plan));
   HostWatch hosts(std::move(links));
   RETURN_IF_ERROR(WriteEndpointsLog(options.log_dir, plan));
-  if (attempt == 0) Show(options, plan, env);
+  if (attempt == 0 && !options.print_config) ShowInShort(options, plan, env);
+  if (attempt == 0 && options.print_config == true) {
+    ShowAtLength(options, plan, env);
+  }
   LocalJob job(
       plan, guard, hosts,
       {.log_dir = options.log_dir,
@@ -299,11 +336,11 @@ Result<int> RunJob(const LaunchOptions& options,
   const bool one_host = !master && plan.hosts.size() == 1;
   const int max_restarts = one_host ? options.max_restarts : 0;
   if (options.max_restarts > max_restarts && !with_servers) {
-    WriteText(STDERR_FILENO,
-              LogLine("WARNING", __FILE__, __LINE__,
-                      base::Concat("--max_restarts=", options.max_restarts,
-                                   " is for jobs on one host: should this job "
-                                   "fail, it is not started again.")));
+    Say(LogSeverity::WARNING,
+        LogLine("WARNING", __FILE__, __LINE__,
+                base::Concat("--max_restarts=", options.max_restarts,
+                             " is for jobs on one host: should this job fail, "
+                             "it is not started again.")));
   }
   for (int attempt = 0;; ++attempt) {
     ASSIGN_OR_RETURN(JobEnd end, RunOnce(options, env, guard, commands, plan,
@@ -312,9 +349,9 @@ Result<int> RunJob(const LaunchOptions& options,
     if (end.exit_code == 0 || end.was_told || attempt >= max_restarts) {
       return end.exit_code;
     }
-    WriteText(STDERR_FILENO,
-              base::Concat("fleetrun: starting the job again (", attempt + 1,
-                           " of ", max_restarts, ")\n"));
+    Say(LogSeverity::WARNING,
+        base::Concat("fleetrun: starting the job again (", attempt + 1, " of ",
+                     max_restarts, ")\n"));
   }
 }
 
@@ -322,8 +359,14 @@ Result<int> RunJob(const LaunchOptions& options,
 
 int Launch(const LaunchOptions& options, const cluster::Environment& env,
            const std::string& invoked_as) {
+  cluster::Environment told = env;
+  if (options.log_level) {
+    base::SetMinLogSeverity(base::LogSeverityFromName(*options.log_level));
+    told.emplace("FLEET_LOG_LEVEL", *options.log_level);
+  }
+  if (options.job_id) told["PADDLE_JOB_ID"] = *options.job_id;
   return RunGuarded([&](const GuardedJob& guard) {
-    const Result<int> code = RunJob(options, env, invoked_as, guard);
+    const Result<int> code = RunJob(options, told, invoked_as, guard);
     if (code.ok()) return *code;
     WriteText(STDERR_FILENO, "fleetrun: " + code.status().message() + "\n");
     return kCannotStart;

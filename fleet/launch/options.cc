@@ -3,6 +3,7 @@
 #include "fleet/launch/options.h"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 
 #include <CLI/CLI.hpp>
@@ -107,9 +108,16 @@ void AddFlags(CLI::App& app, LaunchOptions& o) {
   Add(app, "--server_grace", o.server_grace_seconds,
       "Seconds for servers to end by themselves after the last worker")
       ->check(CLI::NonNegativeNumber);
-  Add(app, "--print_config", o.print_config, "Print the banner");
-  Add(app, "--job_id", o.job_id, "Accepted; shown in the banner");
-  Add(app, "--log_level", o.log_level, "Accepted; shown in the banner");
+  Add(app, "--print_config", o.print_config,
+      "Print all settings at the start; 0: not even three lines");
+  Add(app, "--job_id", o.job_id,
+      "Name of the job, in the first line and as PADDLE_JOB_ID for the "
+      "processes");
+  Add(app, "--log_level", o.log_level,
+      "DEBUG, INFO, WARNING or ERROR: what fleetrun says and, unless "
+      "FLEET_LOG_LEVEL is set, its processes")
+      ->transform(CLI::IsMember({"DEBUG", "INFO", "WARNING", "ERROR"},
+                                CLI::ignore_case));
 }
 
 // Flags of Paddle's for what does not exist here.
@@ -139,6 +147,31 @@ Status UnknownFlag(const std::string& argument) {
   return InvalidArgument("unknown flag ", flag, " (see fleetrun --help)");
 }
 
+// Whether `text` says yes or no, as in --print_config 0.
+bool IsTruth(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  return text == "0" || text == "1" || text == "true" || text == "false";
+}
+
+// --print_config may stand alone, or have a value behind it; CLI11 would take
+// the script for that. Gives it one where it stands among the flags.
+std::vector<std::string> WithValues(std::vector<std::string> arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& flag = arguments[i];
+    if (!flag.starts_with("--") || flag == "--") break;
+    if (flag == "--print_config") {
+      const bool has_value =
+          i + 1 < arguments.size() && IsTruth(arguments[i + 1]);
+      arguments[i] += has_value ? "=" + arguments[i + 1] : "=1";
+      if (has_value) arguments.erase(arguments.begin() + i + 1);
+    } else if (flag.find('=') == flag.npos && flag != "--use_paddlecloud") {
+      ++i;  // its value
+    }
+  }
+  return arguments;
+}
+
 // As Python writes a list of texts.
 std::string ListOf(const std::vector<std::string>& texts) {
   std::string list = "[";
@@ -165,7 +198,8 @@ Result<std::variant<LaunchOptions, LaunchHelp>> ParseLaunchOptions(
   app.prefix_command();
   app.footer(kExamples);
   // CLI11 takes them from the back.
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  std::vector<std::string> reversed = WithValues(arguments);
+  std::reverse(reversed.begin(), reversed.end());
   try {
     app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
@@ -206,7 +240,9 @@ Result<LaunchMode> ModeOf(const LaunchOptions& o) {
   return servers ? LaunchMode::kServers : LaunchMode::kCollective;
 }
 
-std::string DescribeOptions(const LaunchOptions& o) {
+namespace {
+
+std::map<std::string, std::string> Described(const LaunchOptions& o) {
   std::map<std::string, std::string> lines;
   const auto number = [](const std::optional<int>& value) {
     return value ? std::to_string(*value) : "None";
@@ -244,8 +280,29 @@ std::string DescribeOptions(const LaunchOptions& o) {
   if (o.max_restarts > 0) {
     lines["max_restarts"] = std::to_string(o.max_restarts);
   }
+  return lines;
+}
+
+}  // namespace
+
+std::string DescribeOptions(const LaunchOptions& options) {
   std::string text;
-  for (const auto& [key, value] : lines) text += key + ": " + value + "\n";
+  for (const auto& [key, value] : Described(options)) {
+    text += key + ": " + value + "\n";
+  }
+  return text;
+}
+
+std::string DescribeGivenOptions(const LaunchOptions& options) {
+  const std::map<std::string, std::string> defaults =
+      Described(LaunchOptions());
+  std::string text;
+  for (const auto& [key, value] : Described(options)) {
+    const auto found = defaults.find(key);
+    if (found != defaults.end() && found->second == value) continue;
+    if (!text.empty()) text += ' ';
+    text += key + "=" + value;
+  }
   return text;
 }
 

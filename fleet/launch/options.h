@@ -50,10 +50,10 @@ struct LaunchOptions {
   int max_restarts = 0;
   double grace_seconds = 5;          // between SIGTERM and SIGKILL
   double server_grace_seconds = 10;  // for servers after the last worker
-  bool print_config = true;
-
-  // Accepted for the sake of scripts; nothing depends on them.
-  std::optional<std::string> job_id, log_level;
+  // Unset: the short banner. True: the long one. False: none.
+  std::optional<bool> print_config;
+  std::optional<std::string> job_id;     // what the user calls the job
+  std::optional<std::string> log_level;  // DEBUG, INFO, WARNING or ERROR
 
   std::string script;
   std::vector<std::string> script_arguments;
@@ -74,8 +74,11 @@ Result<std::variant<LaunchOptions, LaunchHelp>> ParseLaunchOptions(
 // InvalidArgument for a run_mode that does not exist.
 Result<LaunchMode> ModeOf(const LaunchOptions& options);
 
-// The lines between the rules of the banner, "key: value", sorted.
+// The lines between the rules of the long banner, "key: value", sorted.
 std::string DescribeOptions(const LaunchOptions& options);
+// "key=value key=value": those of these that were given, as the short banner
+// has them.
+std::string DescribeGivenOptions(const LaunchOptions& options);
 
 }  // namespace fleet::launch
 

@@ -55,7 +55,7 @@ TEST(LaunchOptions, KnowTheNamesOfAllVersions) {
     EXPECT_EQ(Parse({name, "a:1", "t.py"}).servers, "a:1") << name;
   }
   EXPECT_TRUE(Parse({"--use_paddlecloud", "t.py"}).use_paddlecloud);
-  EXPECT_FALSE(Parse({"--print_config", "False", "t.py"}).print_config);
+  EXPECT_EQ(Parse({"--print_config", "False", "t.py"}).print_config, false);
   EXPECT_EQ(Parse({"--rank", "1", "t.py"}).node_rank, 1);
   EXPECT_EQ(Parse({"--max_restart=2", "t.py"}).max_restarts, 2);
   EXPECT_EQ(Parse({"--secret-file=s", "t.py"}).secret_file, "s");
@@ -103,6 +103,27 @@ TEST(LaunchOptions, ExplainThemselves) {
   EXPECT_THAT(text, HasSubstr("fleetrun --worker_num=2 --server_num=2"));
 }
 
+TEST(LaunchOptions, PrintConfigMayStandAlone) {
+  EXPECT_EQ(Parse({"t.py"}).print_config, std::nullopt);
+  EXPECT_EQ(Parse({"--print_config=0", "t.py"}).print_config, false);
+  EXPECT_EQ(Parse({"--print_config", "1", "t.py"}).print_config, true);
+  const LaunchOptions alone =
+      Parse({"--gpus", "0", "--use_paddlecloud", "--print_config", "t.py",
+             "--print_config"});
+  EXPECT_EQ(alone.print_config, true);
+  EXPECT_EQ(alone.script, "t.py");
+  EXPECT_THAT(alone.script_arguments, ElementsAre("--print_config"));
+  // A value that looks like it belongs to its own flag.
+  EXPECT_EQ(Parse({"--job_id", "--print_config", "t.py"}).print_config,
+            std::nullopt);
+}
+
+TEST(LaunchOptions, LevelsAreThoseOfTheLog) {
+  EXPECT_EQ(Parse({"--log_level", "warning", "t.py"}).log_level, "WARNING");
+  EXPECT_THAT(ParseError({"--log_level=LOUD", "t.py"}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("--log_level")));
+}
+
 TEST(LaunchMode, FollowsTheFlags) {
   EXPECT_EQ(Mode({"t.py"}), LaunchMode::kCollective);
   EXPECT_EQ(Mode({"--gpus=0,1", "t.py"}), LaunchMode::kCollective);
@@ -115,6 +136,11 @@ TEST(LaunchMode, FollowsTheFlags) {
             LaunchMode::kCollective);
   EXPECT_THAT(ModeOf(Parse({"--run_mode=both", "t.py"})),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("'both'")));
+}
+
+TEST(LaunchOptions, TheShortBannerHasThoseThatWereGiven) {
+  EXPECT_EQ(DescribeGivenOptions(Parse({"--gpus=0,1", "t.py", "-a"})),
+            "gpus=0,1 training_script=t.py training_script_args=['-a']");
 }
 
 TEST(LaunchOptions, AreDescribedAsPaddleDoes) {

@@ -60,6 +60,10 @@ void WriteText(int fd, const std::string& text) {
   }
 }
 
+void Say(base::LogSeverity severity, const std::string& text) {
+  if (severity >= base::MinLogSeverity()) WriteText(STDERR_FILENO, text);
+}
+
 std::string ReadEnd(const std::string& path, off_t begin) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info;

@@ -9,6 +9,7 @@
 #include <string>
 #include <sys/types.h>
 
+#include "fleet/base/log.h"
 #include "fleet/launch/descriptor.h"
 
 namespace fleet::launch {
@@ -30,6 +31,10 @@ class LogOnScreen final {
 
 // Writes all of `text`, or gives up when nobody reads any more.
 void WriteText(int fd, const std::string& text);
+
+// Writes `text` to stderr, unless what is that important is not to be said
+// (--log_level, FLEET_LOG_LEVEL).
+void Say(base::LogSeverity severity, const std::string& text);
 
 // The last bytes of the file, at most 64 KB, none from before `begin`.
 std::string ReadEnd(const std::string& path, off_t begin);

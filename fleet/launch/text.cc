@@ -22,10 +22,14 @@ constexpr size_t kRuleWidth = kNameWidth + 2 + kValueWidth;
 constexpr size_t kShownLines = 20;
 constexpr size_t kMaxShownLines = 100;
 
+// The end of a value that is too wide.
+std::string Shortened(std::string value) {
+  if (value.size() < kValueWidth) return value;
+  return "... " + value.substr(value.size() - (kValueWidth - 4));
+}
+
 std::string Row(std::string name, std::string value) {
-  if (value.size() >= kValueWidth) {
-    value = "... " + value.substr(value.size() - (kValueWidth - 4));
-  }
+  value = Shortened(std::move(value));
   const size_t blanks = kValueWidth - value.size();
   const size_t before = blanks / 2;
   if (name.size() < kNameWidth) name.insert(0, kNameWidth - name.size(), ' ');
@@ -62,6 +66,16 @@ std::string Banner(std::string_view lines) {
   return "-----------  Configuration Arguments -----------\n" +
          std::string(lines) +
          "------------------------------------------------\n";
+}
+
+std::string VariableLine(
+    const std::vector<std::pair<std::string, std::string>>& variables) {
+  std::string line;
+  for (const auto& [name, value] : variables) {
+    if (!line.empty()) line += ' ';
+    line += name + "=" + Shortened(value);
+  }
+  return line;
 }
 
 std::string VariableTable(

@@ -18,6 +18,10 @@ namespace fleet::launch {
 // `lines` ("key: value\n"...) between two rules.
 std::string Banner(std::string_view lines);
 
+// "name=value name=value" on one line; of a long value its end.
+std::string VariableLine(
+    const std::vector<std::pair<std::string, std::string>>& variables);
+
 // The table of environment variables, every line indented by 4.
 std::string VariableTable(
     const std::vector<std::pair<std::string, std::string>>& variables);

@@ -30,8 +30,10 @@ def test_servers_end_by_themselves_after_the_last_worker(launcher):
         assert re.fullmatch(
             r"server 127\.0\.0\.1:\d+\nflushed\n", launcher.log(f"serverlog.{i}")
         )
-    assert "all workers exit, going to finish parameter server\n" in done.stderr
-    assert "all parameter server are killed\n" in done.stderr
+    assert done.stderr.endswith(
+        "fleetrun: all workers have ended; waiting for the servers\n"
+        "fleetrun: all servers have ended\n"
+    )
     assert "worker 0" in done.stdout
 
 
@@ -41,7 +43,8 @@ def test_servers_that_stay_are_ended(launcher):
         "--worker_num=2", "--server_num=2", "--server_grace=0.2", "./t.sh"
     )
     assert done.returncode == 0, done.stderr
-    assert "all parameter server are killed\n" in done.stderr
+    assert "the servers did not end by themselves and were ended\n" in done.stderr
+    assert "all servers have ended" not in done.stderr
     launcher.assert_nothing_left()
 
 
@@ -56,7 +59,7 @@ def test_a_crashed_worker_fails_the_job(launcher):
     done = launcher.run("--worker_num=2", "--server_num=1", "./t.sh")
     assert done.returncode == 9
     assert re.search(r"fleetrun: worker 1 at .* failed: exit code 9", done.stderr)
-    assert "server are killed" not in done.stderr
+    assert "servers have ended" not in done.stderr
     launcher.assert_nothing_left()
 
 

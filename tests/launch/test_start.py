@@ -20,9 +20,47 @@ def dumped(log):
     return json.loads(log.split("DUMP")[-1].splitlines()[0])
 
 
-def test_banner_and_table_are_those_of_the_documents(launcher):
+def test_the_banner_is_three_lines_beside_the_output(launcher):
     launcher.write("t.py", "print('hello')\n")
-    done = launcher.run("--gpus=0,1", "t.py", "--lr", "0.1")
+    done = launcher.run("--gpus=0,1", "--job_id=mine", "t.py", "--lr", "0.1")
+    assert done.stdout == "hello\n"
+    asked, runs, finds = done.stderr.splitlines()
+    assert asked == (
+        "fleetrun: job mine, Configuration Arguments: gpus=0,1 job_id=mine "
+        "training_script=t.py training_script_args=['--lr', '0.1']"
+    )
+    assert runs == (
+        "fleetrun: 2 ranks on this host, in CPU mode. Logs are in log; "
+        "--print_config shows all settings."
+    )
+    assert re.fullmatch(
+        r"fleetrun: Distributed Envs of rank 0: .*PADDLE_TRAINERS_NUM=2 .*", finds
+    )
+    quiet = launcher.run("--print_config", "0", "t.py")
+    assert (quiet.stdout, quiet.stderr) == ("hello\n", "")
+
+
+def test_the_level_holds_for_the_launcher_and_its_processes(launcher):
+    launcher.write("t.py", "import os\nprint(os.environ.get('FLEET_LOG_LEVEL'))\n")
+    said = launcher.run("--log_level=warning", "t.py")
+    assert (said.stdout, said.stderr) == ("WARNING\n", "")
+    kept = launcher.run("--log_level=ERROR", "t.py", FLEET_LOG_LEVEL="DEBUG")
+    assert (kept.stdout, kept.stderr) == ("DEBUG\n", "")
+    assert launcher.run("t.py").stdout == "None\n"
+    failed = launcher.run("--log_level=ERROR", "sh", "-c", "exit 7")
+    assert failed.returncode == 7 and "failed: exit code 7" in failed.stderr
+    wrong = launcher.run("--log_level=LOUD", "t.py")
+    assert wrong.returncode == 2 and "--log_level" in wrong.stderr
+
+
+def test_processes_know_the_name_of_the_job(launcher):
+    launcher.write("t.py", "import os\nprint(os.environ['PADDLE_JOB_ID'])\n")
+    assert launcher.run("--job_id", "night 7", "t.py").stdout == "night 7\n"
+
+
+def test_the_long_banner_and_table_are_those_of_the_documents(launcher):
+    launcher.write("t.py", "print('hello')\n")
+    done = launcher.run("--print_config", "--gpus=0,1", "t.py", "--lr", "0.1")
     assert done.returncode == 0
     banner = done.stdout[: done.stdout.index("launch train in")]
     assert banner.splitlines() == [
@@ -55,7 +93,7 @@ def test_banner_and_table_are_those_of_the_documents(launcher):
         "PADDLE_TRAINER_ENDPOINTS": r"127\.0\.0\.1:\d+,127\.0\.0\.1:\d+",
     }.items():
         assert re.search(rf"\| +{name} +{value} +\|", done.stderr), name
-    assert "found in log/endpoints.log" in done.stderr
+    assert "are in log/endpoints.log" in done.stderr
 
 
 def test_logs_are_in_the_log_folder_and_rank_0_is_on_the_screen(launcher):
@@ -182,7 +220,7 @@ def test_the_modules_are_the_same_program(launcher, module):
         )
     )
     assert done.returncode == 0, done.stderr
-    assert "Configuration Arguments" in done.stdout
+    assert "Configuration Arguments" in done.stderr
     log_dir = "logs" if module.endswith("launch_ps") else "log"
     for name in ("workerlog.0", "serverlog.0"):
         assert launcher.log(name, log_dir) == f"{sys.executable}\n"
