@@ -63,8 +63,7 @@ Status LocalJob::Start(JobCommands commands, cluster::Environment env,
   for (size_t i = 0; i < plan_.processes.size(); ++i) {
     const ProcessPlan& plan = plan_.processes[i];
     Running process = {&plan, options_.log_dir + "/" + LogNameOf(plan)};
-    RETURN_IF_ERROR(
-        StartOne(process, options_.append_to_logs, ports.listeners[i].get()));
+    RETURN_IF_ERROR(StartOne(process, ports.listeners[i].get()));
     if (options_.max_server_restarts > 0 &&
         plan.kind == cluster::RoleKind::kServer) {
       process.listener = std::move(ports.listeners[i]);
@@ -77,10 +76,9 @@ Status LocalJob::Start(JobCommands commands, cluster::Environment env,
   return OkStatus();
 }
 
-Status LocalJob::StartOne(Running& process, bool append, int listen_fd) {
-  const int flags =
-      O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC);
-  const Descriptor log(open(process.log_path.c_str(), flags, 0666));
+Status LocalJob::StartOne(Running& process, int listen_fd) {
+  const Descriptor log(open(process.log_path.c_str(),
+                            O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!log.valid()) return ErrnoStatus(errno, process.log_path);
   process.log_begin = lseek(log.get(), 0, SEEK_END);
   const bool is_server = process.plan->kind == cluster::RoleKind::kServer;
@@ -109,8 +107,7 @@ bool LocalJob::RestartServer(Running& failed) {
       base::Concat(Report(failed), "fleetrun: starting ", name,
                    " again from its last save (", end_.num_server_restarts,
                    " of ", options_.max_server_restarts, ")\n"));
-  const Status started =
-      StartOne(failed, /*append=*/true, failed.listener.get());
+  const Status started = StartOne(failed, failed.listener.get());
   if (!started.ok()) WriteError(started.message() + "\n");
   return started.ok();
 }

@@ -25,7 +25,6 @@ namespace fleet::launch {
 
 struct JobOptions {
   std::string log_dir;
-  bool append_to_logs = false;
   std::chrono::milliseconds grace;         // between SIGTERM and SIGKILL
   std::chrono::milliseconds server_grace;  // for servers after the last worker
   // How often servers that fail may be started again, all together.
@@ -87,8 +86,9 @@ class LocalJob final {
     kEnding,         // all have been told to end
   };
 
-  // Appends to the log of a process, or begins it anew.
-  Status StartOne(Running& process, bool append, int listen_fd);
+  // Appends to the log of the process, as one that was started before it in
+  // its place did.
+  Status StartOne(Running& process, int listen_fd);
   // Whether the job can do without `failed`, which it then does: a server is
   // started again, a worker is lost.
   bool GoesOnWithout(Running& failed);

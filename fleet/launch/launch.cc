@@ -24,6 +24,7 @@
 #include "fleet/launch/descriptor.h"
 #include "fleet/launch/guard.h"
 #include "fleet/launch/job.h"
+#include "fleet/launch/log_folder.h"
 #include "fleet/launch/machine.h"
 #include "fleet/launch/meeting.h"
 #include "fleet/launch/plan.h"
@@ -147,10 +148,6 @@ void ShowAtLength(const LaunchOptions& options, const LaunchPlan& plan,
 }
 
 Status WriteEndpointsLog(const std::string& log_dir, const LaunchPlan& plan) {
-  std::error_code error;
-  std::filesystem::create_directories(log_dir, error);
-  if (error)
-    return InvalidArgument("--log_dir ", log_dir, ": ", error.message());
   const std::string path = log_dir + "/endpoints.log";
   std::ofstream file(path);
   file << EndpointsLog(plan.workers);
@@ -269,18 +266,6 @@ Result<LaunchPlan> PlanHere(const LaunchOptions& options,
                         machine);
 }
 
-// What servers of an earlier job noted here is not theirs.
-Status RemoveNotes(const LaunchPlan& plan) {
-  for (const ProcessPlan& process : plan.processes) {
-    const std::string note = NoteOf(plan, process);
-    std::error_code error;
-    if (!note.empty()) std::filesystem::remove(note, error);
-    if (error)
-      return InvalidArgument("--log_dir: ", note, ": ", error.message());
-  }
-  return OkStatus();
-}
-
 // One start of the job, of which `attempt` came before.
 Result<JobEnd> RunOnce(const LaunchOptions& options,
                        const cluster::Environment& env, const GuardedJob& guard,
@@ -301,7 +286,6 @@ Result<JobEnd> RunOnce(const LaunchOptions& options,
   LocalJob job(
       plan, guard, hosts,
       {.log_dir = options.log_dir,
-       .append_to_logs = plan.mode == LaunchMode::kCollective || attempt > 0,
        .grace = Milliseconds(options.grace_seconds),
        .server_grace = Milliseconds(options.server_grace_seconds),
        .max_server_restarts = std::max(0, options.max_restarts - attempt),
@@ -311,8 +295,7 @@ Result<JobEnd> RunOnce(const LaunchOptions& options,
   return job.Wait();
 }
 
-Result<int> RunJob(const LaunchOptions& options,
-                   const cluster::Environment& env,
+Result<int> RunJob(LaunchOptions options, const cluster::Environment& env,
                    const std::string& invoked_as, const GuardedJob& guard) {
   JobCommands commands;
   ASSIGN_OR_RETURN(
@@ -326,10 +309,17 @@ Result<int> RunJob(const LaunchOptions& options,
   ASSIGN_OR_RETURN(std::optional<MasterOptions> master,
                    ReadMaster(options, env));
   ASSIGN_OR_RETURN(LaunchPlan plan, PlanHere(options, env, master));
+  ASSIGN_OR_RETURN(const LogFolder logs, LogFolder::Take(options.log_dir));
+  if (logs.path() != options.log_dir) {
+    Say(LogSeverity::WARNING,
+        base::Concat("fleetrun: the logs of another job that runs are in ",
+                     options.log_dir, "; those of this one are in ",
+                     logs.path(), "\n"));
+    options.log_dir = logs.path();
+  }
   const bool with_servers = plan.mode == LaunchMode::kServers;
   if (with_servers && options.max_restarts > 0) {
     plan.notes_folder = std::filesystem::absolute(options.log_dir);
-    RETURN_IF_ERROR(RemoveNotes(plan));
   }
   // Hosts do not know of each other's restarts, except of servers, which the
   // workers of all hosts wait for.

@@ -82,11 +82,23 @@ def test_a_server_that_fails_at_the_end_fails_the_job(launcher):
     assert done.returncode == 6
 
 
-def test_logs_of_a_second_job_replace_those_of_the_first(launcher):
-    launcher.write("t.sh", BY_ROLE.format(server="exit 0", worker="exit 0"))
-    for _ in range(2):
-        launcher.run("--worker_num=1", "--server_num=1", "./t.sh")
-    assert launcher.log("workerlog.0") == "worker 0\n"
+def test_notes_of_servers_are_of_their_job_alone(launcher):
+    """A second job in the same folder neither removes nor reads them."""
+    launcher.write(
+        "t.sh",
+        BY_ROLE.format(
+            server="echo $1 >$FLEET_PS_LAST_SAVE; " + WAIT_FOR_FILE,
+            worker=WAIT_FOR_FILE,
+        ),
+    )
+    flags = ("--worker_num=1", "--server_num=1", "--max_restarts=1", "./t.sh")
+    started = [launcher.start(*flags, "first")]
+    launcher.wait_for_text("serverlog.0.saved", "first\n")
+    started.append(launcher.start(*flags, "second"))
+    launcher.wait_for_text("serverlog.0.saved", "second\n", "log.1")
+    assert launcher.log("serverlog.0.saved") == "first\n"
+    (launcher.folder / "done").touch()
+    assert [launcher.finish(p).returncode for p in started] == [0, 0]
 
 
 def test_places_can_be_named(launcher):

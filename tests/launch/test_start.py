@@ -104,9 +104,33 @@ def test_logs_are_in_the_log_folder_and_rank_0_is_on_the_screen(launcher):
     assert launcher.log("workerlog.1", "a/b") == "I am 1\n"
     lines = launcher.log("endpoints.log", "a/b").splitlines()
     assert lines[0] == "PADDLE_TRAINER_ENDPOINTS: " and len(lines) == 3
-    # A second job appends.
-    launcher.run("--gpus=0,1", "--log_dir", "a/b", "t.py")
-    assert launcher.log("workerlog.1", "a/b") == "I am 1\nI am 1\n"
+
+
+def test_the_logs_of_a_job_do_not_continue_those_of_another(launcher):
+    launcher.write("t.py", "import sys\nprint('job', sys.argv[1])\n")
+    for job in "123":
+        launcher.run("t.py", job)
+        assert launcher.log("workerlog.0") == f"job {job}\n"
+    kept = sorted((launcher.folder / "log" / "earlier").glob("*/workerlog.0"))
+    assert sorted(path.read_text() for path in kept) == ["job 1\n", "job 2\n"]
+
+
+def test_jobs_that_run_at_the_same_time_have_logs_of_their_own(launcher):
+    launcher.write(
+        "t.sh", "#!/bin/sh\necho job $1\nuntil [ -e go ]; do sleep 0.01; done\n"
+    )
+    first = launcher.start("./t.sh", "1")
+    launcher.wait_for_text("workerlog.0", "job 1\n")
+    second = launcher.start("./t.sh", "2")
+    launcher.wait_for_text("workerlog.0", "job 2\n", "log.1")
+    (launcher.folder / "go").touch()
+    first, second = launcher.finish(first), launcher.finish(second)
+    assert (first.stdout, second.stdout) == ("job 1\n", "job 2\n")
+    assert launcher.log("workerlog.0") == "job 1\n"
+    assert (
+        "the logs of another job that runs are in log; those of this one are in log.1"
+        in second.stderr
+    )
 
 
 def test_a_lot_of_output_reaches_the_screen_whole(launcher):
