@@ -20,7 +20,8 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/fleet_fixtures.h"
-#include "fleet/program/backward.h"
+#include "fleet/plan/backward.h"
+#include "fleet/program/op_role.h"
 #include "fleet/program/text.h"
 
 namespace fleet {
@@ -97,8 +98,7 @@ struct Training {
     add("elementwise_sub", {{"X", {"z"}}, {"Y", {"y"}}}, {{"Out", {"d"}}});
     add("square", {{"X", {"d"}}}, {{"Out", {"s"}}});
     add("reduce_mean", {{"X", {"s"}}}, {{"Out", {"loss"}}});
-    auto gradients =
-        program::AppendBackward(registry, *main, {{"loss", ""}}, {});
+    auto gradients = plan::AppendBackward(registry, *main, {{"loss", ""}}, {});
     EXPECT_OK(gradients.status());
     for (const std::string name : {"u", "v"}) {
       program::SetRole(

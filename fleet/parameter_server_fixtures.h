@@ -20,7 +20,8 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/parameter_server.h"
-#include "fleet/program/backward.h"
+#include "fleet/plan/backward.h"
+#include "fleet/program/op_role.h"
 #include "fleet/program/text.h"
 #include "fleet/sync/ps_cluster.h"
 
@@ -59,8 +60,7 @@ struct CtrTraining {
     Add("elementwise_sub", {{"X", {"z"}}, {"Y", {"y"}}}, {{"Out", {"d"}}});
     Add("square", {{"X", {"d"}}}, {{"Out", {"s"}}});
     Add("reduce_mean", {{"X", {"s"}}}, {{"Out", {"loss"}}});
-    auto gradients =
-        program::AppendBackward(registry, *main, {{"loss", ""}}, {});
+    auto gradients = plan::AppendBackward(registry, *main, {{"loss", ""}}, {});
     EXPECT_OK(gradients.status());
     for (const char* name : {"emb", "u", "v"}) {
       AddUpdate(name, gradients->at(name));

@@ -26,7 +26,7 @@ LAYERS = {
     "data": (("base",), ()),
     "comm": (("cluster", "channel", "base"), ("mpi.h", "nccl.h")),
     "ops": (("program", "optim", "base"), ("ATen/", "c10/", "torch/", "dnnl.hpp")),
-    "exec": (("ops", "optim", "program", "data", "base"), ("ATen/", "c10/")),
+    "exec": (("ops", "plan", "optim", "program", "data", "base"), ("ATen/", "c10/")),
     "sync": (
         (
             "exec",

@@ -22,7 +22,7 @@
 #include "fleet/base/check.h"
 #include "fleet/exec/executor.h"
 #include "fleet/ops/gemm.h"
-#include "fleet/program/backward.h"
+#include "fleet/plan/backward.h"
 
 namespace {
 
@@ -106,8 +106,8 @@ struct Mlp {
     std::string loss =
         Append("cross_entropy", {{"X", {h}}, {"Label", {"y"}}}, "Y");
     loss = Append("mean", {{"X", {loss}}}, "Out");
-    Must(fleet::program::AppendBackward(library.definitions(), program,
-                                        {{loss, ""}}, {}));
+    Must(fleet::plan::AppendBackward(library.definitions(), program,
+                                     {{loss, ""}}, {}));
     Kept("rate", {1}, 0);
     scope.Get("rate").fill_(0.01);
     for (const std::string& name : parameters) {

@@ -18,7 +18,8 @@
 
 #include "fleet/base/check.h"
 #include "fleet/exec/executor.h"
-#include "fleet/program/backward.h"
+#include "fleet/plan/backward.h"
+#include "fleet/program/op_role.h"
 #include "fleet/program/program.h"
 
 namespace {
@@ -79,7 +80,7 @@ class Network {
   // Gradients of `loss`, and plain descent along them.
   Status Minimize(const std::string& loss, double learning_rate) {
     RETURN_IF_ERROR(
-        fleet::program::AppendBackward(ops_, main, {{loss, ""}}, {}).status());
+        fleet::plan::AppendBackward(ops_, main, {{loss, ""}}, {}).status());
     Persistable("learning_rate", {1}, "fill_constant",
                 {{"value", {AttrKind::kFloat, learning_rate}}});
     for (const std::string& name : parameters_) {

@@ -13,7 +13,7 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/exec/executor.h"
-#include "fleet/program/backward.h"
+#include "fleet/plan/backward.h"
 #include "fleet/program/control.h"
 #include "fleet/program/define_ops.h"
 #include "fleet/program/text.h"
@@ -81,7 +81,7 @@ TEST_F(ControlStepTest, OneBranchRunsAndSoDoesItsGradient) {
   Parse(kBranches);
   ASSERT_OK_AND_ASSIGN(
       auto gradients,
-      program::AppendBackward(registry_, *program_, {{"loss", ""}}, {}));
+      plan::AppendBackward(registry_, *program_, {{"loss", ""}}, {}));
   for (bool flag : {true, false, true, true}) {
     at::Tensor x = at::randn({3}).requires_grad_();
     at::Tensor w = at::randn({3}).requires_grad_();
@@ -125,7 +125,7 @@ TEST_F(ControlStepTest, ALoopAndTheWayBack) {
   Parse(kLoop);
   ASSERT_OK_AND_ASSIGN(
       auto gradients,
-      program::AppendBackward(registry_, *program_, {{"loss", ""}}, {}));
+      plan::AppendBackward(registry_, *program_, {{"loss", ""}}, {}));
   for (int64_t n : {3, 1, 0, 5}) {
     at::Tensor x = at::randn({3}).requires_grad_();
     at::Tensor w = at::randn({3}).requires_grad_();

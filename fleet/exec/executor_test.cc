@@ -18,7 +18,7 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/program/backward.h"
+#include "fleet/plan/backward.h"
 #include "fleet/program/define_ops.h"
 
 namespace fleet::exec {
@@ -61,8 +61,8 @@ class ExecutorTest : public ::testing::Test {
 };
 
 TEST_F(ExecutorTest, ForwardAndBackwardAgainstTorch) {
-  ASSERT_OK(program::AppendBackward(registry_, program_, {{"loss", ""}}, {})
-                .status());
+  ASSERT_OK(
+      plan::AppendBackward(registry_, program_, {{"loss", ""}}, {}).status());
   // Positive, so that no sum is small beside what was added.
   at::Tensor w = (at::rand({4, 3}) + 0.1).requires_grad_();
   scope_.Get("w") = w.detach();
@@ -237,8 +237,8 @@ TEST_F(ExecutorTest, AProgramAtTheAddressOfAnotherIsNotTakenForIt) {
 class TrainingTest : public ExecutorTest {
  protected:
   void SetUp() override {
-    ASSERT_OK(program::AppendBackward(registry_, program_, {{"loss", ""}}, {})
-                  .status());
+    ASSERT_OK(
+        plan::AppendBackward(registry_, program_, {{"loss", ""}}, {}).status());
     AddVariable("rate", {1}).persistable = true;
     scope_.Get("w") = at::randn({4, 3});
     scope_.Get("rate") = at::full({1}, 0.1);

@@ -21,7 +21,7 @@
 #include "fleet/base/status_matchers.h"
 #include "fleet/exec/plan.h"
 #include "fleet/exec/schedule.h"
-#include "fleet/program/backward.h"
+#include "fleet/plan/backward.h"
 #include "fleet/program/define_ops.h"
 
 namespace fleet::exec {
@@ -116,8 +116,8 @@ class PlanTest : public ::testing::Test {
     return activation.empty() ? y : Unary(activation, y);
   }
   void Backward(const std::string& loss) {
-    ASSERT_OK(program::AppendBackward(registry_, *program_, {{loss, ""}}, {})
-                  .status());
+    ASSERT_OK(
+        plan::AppendBackward(registry_, *program_, {{loss, ""}}, {}).status());
   }
   void Sgd(double rate) {
     Scalar("rate", rate);

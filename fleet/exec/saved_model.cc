@@ -9,8 +9,8 @@
 
 #include "fleet/base/crc32c.h"
 #include "fleet/ops/aten_error.h"
+#include "fleet/plan/prune.h"
 #include "fleet/program/lod.h"
-#include "fleet/program/prune.h"
 #include "fleet/program/wire.h"
 
 namespace fleet::exec {
@@ -215,9 +215,9 @@ Result<std::unique_ptr<Program>> ToInference(
     const program::OpRegistry& registry, const Program& program,
     const std::vector<std::string>& feeds,
     const std::vector<std::string>& fetches, Paddle version) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Program> pruned,
-                   program::Prune(*program::CloneForTest(registry, program),
-                                  feeds, fetches));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<Program> pruned,
+      plan::Prune(*plan::CloneForTest(registry, program), feeds, fetches));
   RETURN_IF_ERROR(ToPaddle(registry, *pruned, version));
   AddFeedAndFetch(*pruned, feeds, fetches);
   return pruned;

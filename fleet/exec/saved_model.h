@@ -69,7 +69,7 @@ Result<std::unique_ptr<program::Program>> LoadProgram(
 
 // A program of its own for inference: what `fetches` need from `feeds`, for
 // evaluation, with the feed and fetch operations that Paddle expects, in ops
-// that `version` has. Fails as program::Prune does.
+// that `version` has. Fails as plan::Prune does.
 Result<std::unique_ptr<program::Program>> ToInference(
     const program::OpRegistry& registry, const program::Program& program,
     const std::vector<std::string>& feeds,

@@ -18,7 +18,7 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/program/prune.h"
+#include "fleet/plan/prune.h"
 #include "fleet/program/text.h"
 
 namespace fleet::exec {
@@ -262,7 +262,7 @@ TEST_F(DialectTest, ThereAndBack) {
       ToInference(library_.definitions(), program_, {"image"}, {"sum"}));
   ASSERT_OK(SaveModel(*inference, scope_, files));
   const at::Tensor image = at::randn({2, 3, 8, 8});
-  ASSERT_OK_AND_ASSIGN(auto ours, program::Prune(program_, {"image"}, {"sum"}));
+  ASSERT_OK_AND_ASSIGN(auto ours, plan::Prune(program_, {"image"}, {"sum"}));
   Executor executor(library_, {});
   ASSERT_OK_AND_ASSIGN(
       std::vector<at::Tensor> wanted,

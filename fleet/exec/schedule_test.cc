@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/program/backward.h"
+#include "fleet/plan/backward.h"
 #include "fleet/program/define_ops.h"
 
 namespace fleet::exec {
@@ -47,8 +47,8 @@ class GpuSchedule : public ::testing::Test {
     Append("elementwise_add", {{"X", {"h"}}, {"Y", {"b"}}}, {{"Out", {"s"}}});
     Append("tanh", {{"X", {"s"}}}, {{"Out", {"y"}}});
     Append("reduce_mean", {{"X", {"y"}}}, {{"Out", {"loss"}}});
-    ASSERT_OK(program::AppendBackward(registry_, program_, {{"loss", ""}}, {})
-                  .status());
+    ASSERT_OK(
+        plan::AppendBackward(registry_, program_, {{"loss", ""}}, {}).status());
   }
   // How many steps fewer there are than for the CPU; both must give the same.
   size_t StepsSaved(const at::Tensor& x, const Names& fetches) {

@@ -20,7 +20,7 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/data/dataset.h"
-#include "fleet/program/backward.h"
+#include "fleet/plan/backward.h"
 #include "fleet/program/define_ops.h"
 #include "fleet/program/lod.h"
 
@@ -48,8 +48,8 @@ class TrainerTest : public ::testing::Test {
            {{"Out", {"error"}}});
     Append("square", {{"X", {"error"}}}, {{"Out", {"squares"}}});
     Append("reduce_mean", {{"X", {"squares"}}}, {{"Out", {"loss"}}});
-    EXPECT_OK(program::AppendBackward(registry_, program_, {{"loss", ""}}, {})
-                  .status());
+    EXPECT_OK(
+        plan::AppendBackward(registry_, program_, {{"loss", ""}}, {}).status());
     block().Append({.type = "sgd",
                     .inputs = {{"Param", {"w"}},
                                {"Grad", {"w@GRAD"}},

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "fleet/program/backward.h"
+#include "fleet/program/op_role.h"
 
 namespace fleet::plan {
 namespace {

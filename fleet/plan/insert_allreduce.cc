@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "fleet/base/crc32c.h"
-#include "fleet/program/backward.h"
+#include "fleet/program/op_role.h"
 #include "fleet/program/text.h"
 
 namespace fleet::plan {

@@ -8,9 +8,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "fleet/plan/backward.h"
+#include "fleet/plan/prune.h"
 #include "fleet/plan/served_fixtures.h"
-#include "fleet/program/backward.h"
-#include "fleet/program/prune.h"
+#include "fleet/program/op_role.h"
 
 namespace fleet::plan {
 namespace {
@@ -498,7 +499,7 @@ TEST(ServeParameters, FollowsBackwardOfTheWholeProgram) {
   }
   ASSERT_OK_AND_ASSIGN(
       auto gradients,
-      program::AppendBackward(registry, *main, {{"loss", ""}}, {}));
+      plan::AppendBackward(registry, *main, {{"loss", ""}}, {}));
   program::Operation update{.type = "sgd",
                             .inputs = {{"Param", {"emb"}},
                                        {"Grad", {gradients["emb"]}},
@@ -598,7 +599,7 @@ TEST(ServeLookups, ACloneForTestIsMadeOfTheRewrittenProgram) {
   ASSERT_OK_AND_ASSIGN(Served served, Serve(Main(), kStartup));
   program::OpRegistry registry;
   program::DefineAllOps(registry);
-  auto test = program::CloneForTest(registry, *served.main);
+  auto test = plan::CloneForTest(registry, *served.main);
   EXPECT_EQ(Print(*test),
             "rows = distributed_lookup_table(ids)\n"
             "h = matmul_v2(rows, w)\n"
@@ -613,7 +614,7 @@ TEST(RestoreLookups, GivesBackAProgramWithoutServers) {
       Serve(Main(kTwoLookups, kTwoGradients, kEmbUpdate), kStartup));
   program::OpRegistry registry;
   program::DefineAllOps(registry);
-  auto saved = program::CloneForTest(registry, *served.main);
+  auto saved = plan::CloneForTest(registry, *served.main);
   ASSERT_OK(RestoreLookups(*saved, served.plan.tables));
   EXPECT_EQ(Print(*saved),
             "rows = lookup_table(emb, ids)\n"

@@ -13,8 +13,9 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/program/backward.h"
+#include "fleet/plan/backward.h"
 #include "fleet/program/define_ops.h"
+#include "fleet/program/op_role.h"
 #include "fleet/program/program.h"
 
 namespace fleet::plan {
@@ -83,8 +84,7 @@ class ModelProgram {
   }
 
   void AddBackward(const std::string& loss) {
-    auto gradients =
-        program::AppendBackward(registry_, main_, {{loss, ""}}, {});
+    auto gradients = plan::AppendBackward(registry_, main_, {{loss, ""}}, {});
     ASSERT_OK(gradients.status());
     gradients_ = *std::move(gradients);
   }

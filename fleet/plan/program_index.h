@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "fleet/program/backward.h"
+#include "fleet/program/op_role.h"
 #include "fleet/program/program.h"
 
 namespace fleet::plan {

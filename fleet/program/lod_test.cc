@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/program/backward.h"
 #include "fleet/program/define_ops.h"
 #include "fleet/program/text.h"
 #include "fleet/program/wire.h"
@@ -66,13 +65,6 @@ TEST_F(LodTest, RowsKeepTheirOffsetsUntilTheyArePooled) {
   EXPECT_EQ(block().Find("pool")->type.dims, (Dims{-1, 8}));
   EXPECT_THAT(block().op(2).input("Lod"), ElementsAre("ids@LOD"));
   EXPECT_TRUE(block().Find("ids@LOD")->is_data);
-}
-
-TEST_F(LodTest, GradientsHaveTheOffsetsOfTheirVariables) {
-  MakeNet();
-  ASSERT_OK(AppendBackward(registry_, program_, {{"loss", ""}}, {}).status());
-  EXPECT_EQ(LodOf("act@GRAD"), "ids@LOD");
-  EXPECT_EQ(LodOf("pool@GRAD"), "");
 }
 
 TEST_F(LodTest, NewSequencesGetOffsetsOfTheirOwn) {

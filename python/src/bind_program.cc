@@ -13,11 +13,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "fleet/program/backward.h"
+#include "fleet/plan/backward.h"
+#include "fleet/plan/mixed_precision.h"
+#include "fleet/plan/prune.h"
+#include "fleet/plan/recompute.h"
 #include "fleet/program/dtype.h"
-#include "fleet/program/mixed_precision.h"
-#include "fleet/program/prune.h"
-#include "fleet/program/recompute.h"
 #include "fleet/program/text.h"
 
 #include "program.h"
@@ -136,12 +136,12 @@ std::map<std::string, std::string> Backward(
     StaticProgram& program,
     const std::vector<std::pair<std::string, std::string>>& targets,
     const std::set<std::string>& no_grad) {
-  std::vector<program::BackwardTarget> list;
+  std::vector<plan::BackwardTarget> list;
   for (const auto& [variable, gradient] : targets) {
     list.push_back({variable, gradient});
   }
-  return ValueOrThrow(program::AppendBackward(Library().definitions(),
-                                              *program.graph, list, no_grad));
+  return ValueOrThrow(plan::AppendBackward(Library().definitions(),
+                                           *program.graph, list, no_grad));
 }
 
 }  // namespace
@@ -169,8 +169,7 @@ void BindProgram(nb::module_& m) {
            })
       .def("_copy_for_test",
            [](StaticProgram& p, const StaticProgram& from) {
-             p.graph =
-                 program::CloneForTest(Library().definitions(), *from.graph);
+             p.graph = plan::CloneForTest(Library().definitions(), *from.graph);
            })
       .def("_text",
            [](const StaticProgram& p, bool lines) {
@@ -197,7 +196,7 @@ void BindProgram(nb::module_& m) {
       "recompute",
       [](StaticProgram& p, const std::vector<std::string>& checkpoints) {
         return ValueOrThrow(
-            program::Recompute(Library().definitions(), *p.graph, checkpoints));
+            plan::Recompute(Library().definitions(), *p.graph, checkpoints));
       },
       nb::arg("program"), nb::arg("checkpoints"),
       "Backward computes what lies between checkpoints again; returns how many "
@@ -207,8 +206,8 @@ void BindProgram(nb::module_& m) {
       [](StaticProgram& p, program::DType dtype, std::set<std::string> white,
          std::set<std::string> gray, std::set<std::string> black_variables,
          std::string scope, bool short_parameters) {
-        program::MixedPrecisionResult result =
-            ValueOrThrow(program::UseMixedPrecision(
+        plan::MixedPrecisionResult result =
+            ValueOrThrow(plan::UseMixedPrecision(
                 Library().definitions(), *p.graph,
                 {.dtype = dtype,
                  .white = std::move(white),

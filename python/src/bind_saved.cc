@@ -17,7 +17,7 @@
 #include "fleet/exec/saved_tensor.h"
 #include "fleet/exec/scope.h"
 #include "fleet/ops/eager.h"
-#include "fleet/program/prune.h"
+#include "fleet/plan/prune.h"
 #include "fleet/program/text.h"
 
 #include "program.h"
@@ -200,8 +200,7 @@ void BindPrograms(nb::module_& m) {
       "prune",
       [](StaticProgram& into, const StaticProgram& program, const Names& feeds,
          const Names& fetches) {
-        into.graph =
-            ValueOrThrow(program::Prune(*program.graph, feeds, fetches));
+        into.graph = ValueOrThrow(plan::Prune(*program.graph, feeds, fetches));
       },
       nb::arg("into"), nb::arg("program"), nb::arg("feeds"), nb::arg("fetches"),
       "The operations that compute `fetches` from `feeds`, as they are.");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/program/prune.h"
+#include "fleet/plan/prune.h"
 
 #include <string>
 #include <vector>
@@ -11,8 +11,13 @@
 #include "fleet/program/define_ops.h"
 #include "fleet/program/text.h"
 
-namespace fleet::program {
+namespace fleet::plan {
 namespace {
+
+using program::OpRegistry;
+using program::ParseText;
+using program::Program;
+using program::Variable;
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -141,4 +146,4 @@ TEST(PruneTest, CloneForTestHasOnlyForward) {
 }
 
 }  // namespace
-}  // namespace fleet::program
+}  // namespace fleet::plan

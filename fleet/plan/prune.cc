@@ -1,14 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/program/prune.h"
+#include "fleet/plan/prune.h"
 
 #include <set>
 #include <utility>
 
-#include "fleet/program/backward.h"
 #include "fleet/program/control.h"
+#include "fleet/program/op_role.h"
 
-namespace fleet::program {
+namespace fleet::plan {
 namespace {
+
+using program::AttrKind;
+using program::AttrValue;
+using program::Block;
+using program::OpDef;
+using program::Operation;
+using program::OpRegistry;
+using program::OpRole;
+using program::Program;
+using program::Uses;
+using program::Variable;
+using program::VariableKind;
 
 bool IsTraining(const Operation& op) {
   constexpr int kTraining = static_cast<int>(OpRole::kBackward) |
@@ -182,4 +194,4 @@ std::unique_ptr<Program> CloneForTest(const OpRegistry& registry,
   return out;
 }
 
-}  // namespace fleet::program
+}  // namespace fleet::plan

@@ -5,36 +5,19 @@
 // with inputs X, Y, Out@GRAD and outputs X@GRAD, Y@GRAD, by the gradient rule
 // of its definition.
 
-#ifndef FLEET_PROGRAM_BACKWARD_H_
-#define FLEET_PROGRAM_BACKWARD_H_
+#ifndef FLEET_PLAN_BACKWARD_H_
+#define FLEET_PLAN_BACKWARD_H_
 
 #include <map>
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "fleet/base/status.h"
 #include "fleet/program/op_def.h"
 #include "fleet/program/program.h"
 
-namespace fleet::program {
-
-inline constexpr std::string_view kGradSuffix = "@GRAD";
-std::string GradName(std::string_view variable);  // "x" -> "x@GRAD"
-
-// What an operation is there for; the attribute op_role, with Paddle's numbers.
-enum class OpRole : int {
-  kForward = 0,
-  kBackward = 1,
-  kOptimize = 2,
-  kDistribute = 8,
-  kSchedule = 16,
-  kLoss = 256,
-};
-inline constexpr std::string_view kOpRole = "op_role";
-OpRole RoleOf(const Operation& op);
-void SetRole(Operation& op, OpRole role);
+namespace fleet::plan {
 
 // One output whose gradient is asked for. Without `gradient`, a variable that
 // holds the gradient to start from, it starts from ones.
@@ -51,10 +34,10 @@ struct BackwardTarget {
 // target that is not there. Unimplemented names an operation in the way that
 // has no gradient, and the user's line.
 Result<std::map<std::string, std::string>> AppendBackward(
-    const OpRegistry& registry, Program& program,
+    const program::OpRegistry& registry, program::Program& program,
     const std::vector<BackwardTarget>& targets,
     const std::set<std::string>& no_grad);
 
-}  // namespace fleet::program
+}  // namespace fleet::plan
 
-#endif  // FLEET_PROGRAM_BACKWARD_H_
+#endif  // FLEET_PLAN_BACKWARD_H_

@@ -1,15 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/program/mixed_precision.h"
+#include "fleet/plan/mixed_precision.h"
 
 #include <map>
 #include <utility>
 #include <vector>
 
-#include "fleet/program/backward.h"
 #include "fleet/program/control.h"
+#include "fleet/program/op_role.h"
 
-namespace fleet::program {
+namespace fleet::plan {
 namespace {
+
+using program::AttrKind;
+using program::AttrValue;
+using program::Block;
+using program::DType;
+using program::OpDef;
+using program::Operation;
+using program::OpRegistry;
+using program::OpRole;
+using program::Program;
+using program::Slot;
+using program::Slots;
+using program::Uses;
+using program::Variable;
+using program::VariableKind;
 
 // Normalisations keep their scale, bias and statistics in float32.
 bool StaysFloat32(const Operation& op, const std::string& slot) {
@@ -293,4 +308,4 @@ Result<MixedPrecisionResult> UseMixedPrecision(const OpRegistry& registry,
   return Pass(registry, program, options).Run();
 }
 
-}  // namespace fleet::program
+}  // namespace fleet::plan

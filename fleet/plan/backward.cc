@@ -1,11 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/program/backward.h"
+#include "fleet/plan/backward.h"
 
-#include "fleet/program/block_backward.h"
+#include "fleet/plan/block_backward.h"
 #include "fleet/program/control.h"
+#include "fleet/program/op_role.h"
 
-namespace fleet::program {
+namespace fleet::plan {
 namespace {
+
+using program::Block;
+using program::Operation;
+using program::OpRegistry;
+using program::OpRole;
+using program::Program;
+using program::Slot;
+using program::Slots;
+using program::Variable;
+using program::VariableKind;
 
 // The arrays of the main block that `targets` may depend on, without gradients.
 // Names are looked at without regard to order, in all blocks.
@@ -46,23 +57,6 @@ std::map<std::string, std::string> FindArrays(
 
 }  // namespace
 
-std::string GradName(std::string_view variable) {
-  return std::string(variable) + std::string(kGradSuffix);
-}
-
-OpRole RoleOf(const Operation& op) {
-  const AttrValue* role = op.attr(kOpRole);
-  const auto* number =
-      role == nullptr ? nullptr : std::get_if<int64_t>(&role->value);
-  return number == nullptr ? OpRole::kForward : static_cast<OpRole>(*number);
-}
-
-void SetRole(Operation& op, OpRole role) {
-  op.attrs.insert_or_assign(
-      std::string(kOpRole),
-      AttrValue{AttrKind::kInt, static_cast<int64_t>(role)});
-}
-
 Result<std::map<std::string, std::string>> AppendBackward(
     const OpRegistry& registry, Program& program,
     const std::vector<BackwardTarget>& targets,
@@ -79,4 +73,4 @@ Result<std::map<std::string, std::string>> AppendBackward(
   return gradients;
 }
 
-}  // namespace fleet::program
+}  // namespace fleet::plan

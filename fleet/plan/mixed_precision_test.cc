@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/program/mixed_precision.h"
+#include "fleet/plan/mixed_precision.h"
 
 #include <string>
 #include <utility>
@@ -9,12 +9,24 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/program/backward.h"
+#include "fleet/plan/backward.h"
 #include "fleet/program/control.h"
 #include "fleet/program/define_ops.h"
 
-namespace fleet::program {
+namespace fleet::plan {
 namespace {
+
+using program::AttrKind;
+using program::AttrMap;
+using program::Block;
+using program::Dims;
+using program::DType;
+using program::Operation;
+using program::OpRegistry;
+using program::Program;
+using program::Slot;
+using program::Slots;
+using program::Variable;
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -343,4 +355,4 @@ TEST_F(MixedPrecisionTest, RefusesProgramsWithBackwardAndOtherTypes) {
 }
 
 }  // namespace
-}  // namespace fleet::program
+}  // namespace fleet::plan

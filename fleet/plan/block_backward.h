@@ -2,8 +2,8 @@
 
 // Backward of one block; AppendBackward (backward.h) begins with the main one.
 
-#ifndef FLEET_PROGRAM_BLOCK_BACKWARD_H_
-#define FLEET_PROGRAM_BLOCK_BACKWARD_H_
+#ifndef FLEET_PLAN_BLOCK_BACKWARD_H_
+#define FLEET_PLAN_BLOCK_BACKWARD_H_
 
 #include <functional>
 #include <map>
@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "fleet/base/status.h"
-#include "fleet/program/backward.h"
+#include "fleet/plan/backward.h"
 #include "fleet/program/op_def.h"
 #include "fleet/program/program.h"
 
-namespace fleet::program {
+namespace fleet::plan {
 
 // What the gradients of all blocks of a program share: for loops, the variables
 // of the main block that count turns and hold what was saved in them, and the
@@ -26,7 +26,7 @@ namespace fleet::program {
 // through backward: a read of the array adds to it, a write takes from it.
 struct BackwardRecords {
   std::set<std::string> names;
-  std::vector<Operation> beginnings;
+  std::vector<program::Operation> beginnings;
   std::map<std::string, std::string> arrays;
 };
 
@@ -41,9 +41,10 @@ class BlockBackward {
   // block made.
   using WantsOuter = std::function<bool(const std::string&)>;
 
-  BlockBackward(const OpRegistry& registry, Program& program, Block& from,
-                Block& to, const std::set<std::string>& no_grad,
-                BackwardRecords& records, WantsOuter wants_outer)
+  BlockBackward(const program::OpRegistry& registry, program::Program& program,
+                program::Block& from, program::Block& to,
+                const std::set<std::string>& no_grad, BackwardRecords& records,
+                WantsOuter wants_outer)
       : registry_(registry),
         program_(program),
         from_(from),
@@ -89,32 +90,32 @@ class BlockBackward {
   Status Visit(size_t i);
 
   // Whether the gradient by input `slot` holds some rows only.
-  static bool GivesRows(const Operation& op, const std::string& slot);
+  static bool GivesRows(const program::Operation& op, const std::string& slot);
 
-  Status NoGradient(const Operation& op) const;
+  Status NoGradient(const program::Operation& op) const;
 
   // The gradients of the outputs of `op`. Where an operation before it wrote
   // the same variable, or it works in place, further gradients by this name are
   // those of the older value.
-  Gradients TakeGradients(const Operation& op);
+  Gradients TakeGradients(const program::Operation& op);
 
-  static bool IsIn(const Slots& slots, const std::string& name);
+  static bool IsIn(const program::Slots& slots, const std::string& name);
 
   // The gradient must not read a variable that has another value by then.
-  Status CheckUse(const Operation& op, const OpDef& def,
-                  const GradSource& use) const;
+  Status CheckUse(const program::Operation& op, const program::OpDef& def,
+                  const program::GradSource& use) const;
 
   // Whether no operation behind `op` changes the value that `name` has as its
   // input, or its output.
-  bool IsUnchanged(const Operation& op, const std::string& name,
+  bool IsUnchanged(const program::Operation& op, const std::string& name,
                    bool is_input) const;
 
-  void AddUse(Operation& op, const OpDef& def, const GradSource& use,
-              Operation& grad);
+  void AddUse(program::Operation& op, const program::OpDef& def,
+              const program::GradSource& use, program::Operation& grad);
 
   // An output that only the gradient needs, and that whoever made the
   // operation left out.
-  void AddOutput(Operation& op, const std::string& slot);
+  void AddOutput(program::Operation& op, const std::string& slot);
 
   // An output that the targets do not depend on has a gradient of zeros.
   std::string GradientOrZeros(const std::string& name);
@@ -122,18 +123,18 @@ class BlockBackward {
   // ---- control flow (block_backward_control.cc)
 
   // Only the chosen one of X gets a gradient; the others get no value.
-  Status VisitSelect(const Operation& op);
+  Status VisitSelect(const program::Operation& op);
 
   // The gradient of a branch is a branch under the same condition. What it
   // needs of the forward body's own variables becomes variables of this block.
-  Status VisitConditional(Operation& op);
+  Status VisitConditional(program::Operation& op);
 
   // Variables of `body` that `grad_body` reads move to the block around it.
-  void Hoist(Block& body, const Block& grad_body);
+  void Hoist(program::Block& body, const program::Block& grad_body);
 
   // Which outputs of a loop a gradient may be asked of: a value that is
   // constant at first may depend on others after the first turn.
-  std::set<std::string> DependingOnLoop(const Operation& op);
+  std::set<std::string> DependingOnLoop(const program::Operation& op);
 
   // The gradient of a loop is a loop that goes back through its turns. The
   // forward body writes what that needs into arrays, one place for each turn.
@@ -142,15 +143,16 @@ class BlockBackward {
   // Hands the gradients of one turn to the turn before it, and adds up those of
   // what does not change from turn to turn.
   void EndTurn(const Gradients& gradients, const Gradients& state,
-               const Block& body, Block& grad_body);
+               const program::Block& body, program::Block& grad_body);
 
   // A count of all turns of this loop, also when a loop around it begins it
   // again, says where things are saved. `start` is the count when it began, so
   // the gradient goes back to there.
-  void JoinLoops(size_t position, Block& body, Block& grad_body);
+  void JoinLoops(size_t position, program::Block& body,
+                 program::Block& grad_body);
 
   // One more operation among those that are differentiated.
-  void InsertForward(size_t position, Operation op);
+  void InsertForward(size_t position, program::Operation op);
 
   // ---- arrays (block_backward_control.cc)
 
@@ -174,25 +176,26 @@ class BlockBackward {
   // A new variable for one more part of the gradient of `name`.
   std::string NewPart(const std::string& name);
 
-  static std::string Unused(std::string name, const Block& block);
+  static std::string Unused(std::string name, const program::Block& block);
 
   void AddGradient(const std::string& name, const std::string& gradient);
 
   // The parts of the gradient of `name` are all there: adds them up.
   void Settle(const std::string& name);
 
-  static Operation Fill(const std::string& like, const std::string& out,
-                        double value);
-  static Operation Assign(const std::string& from, const std::string& to);
+  static program::Operation Fill(const std::string& like,
+                                 const std::string& out, double value);
+  static program::Operation Assign(const std::string& from,
+                                   const std::string& to);
 
-  void Append(Operation op) { AppendTo(to_, std::move(op)); }
+  void Append(program::Operation op) { AppendTo(to_, std::move(op)); }
 
-  void AppendTo(Block& block, Operation op);
+  void AppendTo(program::Block& block, program::Operation op);
 
-  const OpRegistry& registry_;
-  Program& program_;
-  Block& from_;
-  Block& to_;
+  const program::OpRegistry& registry_;
+  program::Program& program_;
+  program::Block& from_;
+  program::Block& to_;
   const std::set<std::string>& no_grad_;
   BackwardRecords& records_;
   const WantsOuter wants_outer_;
@@ -209,6 +212,6 @@ class BlockBackward {
   Gradients gradients_;
 };
 
-}  // namespace fleet::program
+}  // namespace fleet::plan
 
-#endif  // FLEET_PROGRAM_BLOCK_BACKWARD_H_
+#endif  // FLEET_PLAN_BLOCK_BACKWARD_H_

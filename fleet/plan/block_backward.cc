@@ -1,12 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/program/block_backward.h"
+#include "fleet/plan/block_backward.h"
 
 #include <algorithm>
 
 #include "fleet/program/control.h"
+#include "fleet/program/op_role.h"
 
-namespace fleet::program {
+namespace fleet::plan {
 namespace {
+
+using program::AttrKind;
+using program::AttrValue;
+using program::Block;
+using program::GradName;
+using program::GradSource;
+using program::kEmptyName;
+using program::kGradSuffix;
+using program::OpDef;
+using program::Operation;
+using program::OpRole;
+using program::Slot;
+using program::Slots;
+using program::Variable;
+using program::VariableKind;
 
 std::string Where(const Operation& op) {
   return op.made_at.empty() ? op.type : op.made_at + ": " + op.type;
@@ -380,4 +396,4 @@ Operation BlockBackward::Assign(const std::string& from,
       .type = "assign", .inputs = {{"X", {from}}}, .outputs = {{"Out", {to}}}};
 }
 
-}  // namespace fleet::program
+}  // namespace fleet::plan

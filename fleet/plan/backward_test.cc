@@ -1,16 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/program/backward.h"
+#include "fleet/plan/backward.h"
 
 #include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/program/define_ops.h"
+#include "fleet/program/lod.h"
+#include "fleet/program/op_role.h"
 
-namespace fleet::program {
+namespace fleet::plan {
 namespace {
+
+using program::AttrKind;
+using program::Block;
+using program::Dims;
+using program::DType;
+using program::Operation;
+using program::OpRegistry;
+using program::OpRole;
+using program::Program;
+using program::Slots;
+using program::Variable;
+using program::VariableKind;
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -213,5 +228,25 @@ TEST_F(BackwardTest, ParameterThatAnOptimizerHasChanged) {
   EXPECT_EQ(sum.input("X").size(), 2);
 }
 
+TEST_F(BackwardTest, GradientsHaveTheOffsetsOfTheirVariables) {
+  AddVariable("ids", {-1, 4}).is_data = true;
+  program::MakeSequence(block(), "ids");
+  Operation relu{.type = "relu",
+                 .inputs = {{"X", {"ids"}}},
+                 .outputs = {{"Out", {"act"}}}};
+  ASSERT_OK(program::CompleteLod(registry_, block(), relu));
+  ASSERT_OK(block().InferTypes(registry_, block().Append(std::move(relu))));
+  Operation pool{.type = "sequence_pool",
+                 .inputs = {{"X", {"act"}}},
+                 .outputs = {{"Out", {"pool"}}},
+                 .attrs = {{"pooltype",
+                            {program::AttrKind::kString, std::string("SUM")}}}};
+  ASSERT_OK(program::CompleteLod(registry_, block(), pool));
+  ASSERT_OK(block().InferTypes(registry_, block().Append(std::move(pool))));
+  ASSERT_OK(AppendBackward(registry_, program_, {{"pool", ""}}, {}).status());
+  EXPECT_EQ(block().Find("act@GRAD")->lod, "ids@LOD");
+  EXPECT_EQ(block().Find("pool@GRAD")->lod, "");
+}
+
 }  // namespace
-}  // namespace fleet::program
+}  // namespace fleet::plan

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/program/recompute.h"
+#include "fleet/plan/recompute.h"
 
 #include <string>
 #include <utility>
@@ -8,11 +8,23 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/program/backward.h"
+#include "fleet/plan/backward.h"
 #include "fleet/program/define_ops.h"
+#include "fleet/program/op_role.h"
 
-namespace fleet::program {
+namespace fleet::plan {
 namespace {
+
+using program::Block;
+using program::Dims;
+using program::DType;
+using program::Operation;
+using program::OpRegistry;
+using program::OpRole;
+using program::Program;
+using program::Slot;
+using program::Slots;
+using program::Variable;
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -187,4 +199,4 @@ TEST_F(RecomputeTest, WrongCheckpointsAndProgramsAreNamed) {
 }
 
 }  // namespace
-}  // namespace fleet::program
+}  // namespace fleet::plan

@@ -1,16 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/program/recompute.h"
+#include "fleet/plan/recompute.h"
 
 #include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
 
-#include "fleet/program/backward.h"
 #include "fleet/program/control.h"
+#include "fleet/program/op_role.h"
 
-namespace fleet::program {
+namespace fleet::plan {
 namespace {
+
+using program::Block;
+using program::kEmptyName;
+using program::OpDef;
+using program::Operation;
+using program::OpRegistry;
+using program::OpRole;
+using program::Program;
+using program::Slot;
+using program::Uses;
+using program::Variable;
+using program::VariableKind;
 
 constexpr size_t kNowhere = static_cast<size_t>(-1);
 
@@ -207,4 +219,4 @@ Result<size_t> Recompute(const OpRegistry& registry, Program& program,
   return Pass(registry, program).Run(checkpoints);
 }
 
-}  // namespace fleet::program
+}  // namespace fleet::plan

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef FLEET_PROGRAM_RECOMPUTE_H_
-#define FLEET_PROGRAM_RECOMPUTE_H_
+#ifndef FLEET_PLAN_RECOMPUTE_H_
+#define FLEET_PLAN_RECOMPUTE_H_
 
 #include <cstddef>
 #include <string>
@@ -10,7 +10,7 @@
 #include "fleet/program/op_def.h"
 #include "fleet/program/program.h"
 
-namespace fleet::program {
+namespace fleet::plan {
 
 // Saves memory for time: backward computes the values between two checkpoints
 // once more, right before it needs them, instead of keeping them from forward
@@ -26,9 +26,10 @@ namespace fleet::program {
 // Returns how many operations are repeated. NotFound for a checkpoint that
 // forward does not make, FailedPrecondition without backward; then nothing is
 // changed.
-Result<size_t> Recompute(const OpRegistry& registry, Program& program,
+Result<size_t> Recompute(const program::OpRegistry& registry,
+                         program::Program& program,
                          const std::vector<std::string>& checkpoints);
 
-}  // namespace fleet::program
+}  // namespace fleet::plan
 
-#endif  // FLEET_PROGRAM_RECOMPUTE_H_
+#endif  // FLEET_PLAN_RECOMPUTE_H_

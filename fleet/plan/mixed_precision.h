@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef FLEET_PROGRAM_MIXED_PRECISION_H_
-#define FLEET_PROGRAM_MIXED_PRECISION_H_
+#ifndef FLEET_PLAN_MIXED_PRECISION_H_
+#define FLEET_PLAN_MIXED_PRECISION_H_
 
 #include <cstddef>
 #include <set>
@@ -11,10 +11,11 @@
 #include "fleet/program/op_def.h"
 #include "fleet/program/program.h"
 
-namespace fleet::program {
+namespace fleet::plan {
 
 struct MixedPrecision {
-  DType dtype = DType::kFloat16;  // the short type; or kBfloat16
+  program::DType dtype =
+      program::DType::kFloat16;  // the short type; or kBfloat16
   // Types of operations that compute in it.
   std::set<std::string> white;
   // Those that go along: in the short type if one of their inputs is, and none
@@ -48,10 +49,10 @@ struct MixedPrecisionResult {
 // variables: those of parameters float32. FailedPrecondition for a program that
 // has it already, InvalidArgument for a dtype that is not a short one; then
 // nothing is changed.
-Result<MixedPrecisionResult> UseMixedPrecision(const OpRegistry& registry,
-                                               Program& program,
-                                               const MixedPrecision& options);
+Result<MixedPrecisionResult> UseMixedPrecision(
+    const program::OpRegistry& registry, program::Program& program,
+    const MixedPrecision& options);
 
-}  // namespace fleet::program
+}  // namespace fleet::plan
 
-#endif  // FLEET_PROGRAM_MIXED_PRECISION_H_
+#endif  // FLEET_PLAN_MIXED_PRECISION_H_

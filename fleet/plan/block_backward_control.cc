@@ -1,11 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Branches, loops and arrays.
 #include "fleet/base/check.h"
-#include "fleet/program/block_backward.h"
+#include "fleet/plan/block_backward.h"
 #include "fleet/program/control.h"
+#include "fleet/program/op_role.h"
 
-namespace fleet::program {
+namespace fleet::plan {
 namespace {
+
+using program::AttrKind;
+using program::AttrValue;
+using program::Block;
+using program::DType;
+using program::GradName;
+using program::kEmptyName;
+using program::kSubBlock;
+using program::Operation;
+using program::OpRole;
+using program::Slot;
+using program::Uses;
+using program::Variable;
+using program::VariableKind;
 
 int BodyOf(const Operation& op) {
   const AttrValue* body = op.attr(kSubBlock);
@@ -332,4 +347,4 @@ Status BlockBackward::VisitWrite(size_t position) {
   return OkStatus();
 }
 
-}  // namespace fleet::program
+}  // namespace fleet::plan
