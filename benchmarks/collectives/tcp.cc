@@ -5,6 +5,8 @@
 //
 //   bytes  best time of a call in microseconds
 
+#include "fleet/comm/tcp.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -14,7 +16,6 @@
 #include <unistd.h>
 #include <vector>
 
-#include "fleet/comm/channels.h"
 #include "fleet/comm/shared_memory_fixtures.h"
 
 namespace {
@@ -59,7 +60,7 @@ int main(int argc, char** argv) {
   fleet::comm::ForkedStore store;  // made before the fork
   const pid_t child = fork();
   const int rank = child > 0 ? 0 : 1;
-  auto comm = fleet::comm::ConnectChannels(
+  auto comm = fleet::comm::ConnectTcp(
       {.store = &store, .prefix = "bench", .rank = rank, .size = 2}, {},
       Deadline::After(60s));
   Check(comm.status());

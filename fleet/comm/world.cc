@@ -10,13 +10,13 @@
 
 #include "fleet/base/file_system.h"
 #include "fleet/base/mutex.h"
-#include "fleet/comm/channels.h"
-#include "fleet/comm/hosts.h"
+#include "fleet/comm/hierarchical.h"
 #include "fleet/comm/in_process.h"
 #include "fleet/comm/meeting.h"
 #include "fleet/comm/mpi.h"
 #include "fleet/comm/nccl.h"
 #include "fleet/comm/shared_memory.h"
+#include "fleet/comm/tcp.h"
 
 namespace fleet::comm {
 namespace {
@@ -320,7 +320,7 @@ class JobWorld final : public World {
         std::count(hosts.begin(), hosts.end(), hosts.front()) ==
         static_cast<ptrdiff_t>(hosts.size());
     if (options_.backend == "tcp") {
-      return ConnectChannels(meeting, std::move(options), deadline);
+      return ConnectTcp(meeting, std::move(options), deadline);
     }
     if (one_host) {
       return ConnectSharedMemory(meeting, std::move(options), deadline);
@@ -335,9 +335,9 @@ class JobWorld final : public World {
     const bool one_each =
         std::set<int>(hosts.begin(), hosts.end()).size() == hosts.size();
     if (one_each) {
-      return ConnectChannels(meeting, std::move(options), deadline);
+      return ConnectTcp(meeting, std::move(options), deadline);
     }
-    return ConnectHosts(meeting, hosts, std::move(options), deadline);
+    return ConnectHierarchical(meeting, hosts, std::move(options), deadline);
   }
 
   cluster::Membership& membership_;

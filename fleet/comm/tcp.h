@@ -13,8 +13,8 @@
 // after each addition. A rank that fails tells all others why before it closes
 // its channels.
 
-#ifndef FLEET_COMM_CHANNELS_H_
-#define FLEET_COMM_CHANNELS_H_
+#ifndef FLEET_COMM_TCP_H_
+#define FLEET_COMM_TCP_H_
 
 #include <memory>
 
@@ -28,9 +28,10 @@ namespace fleet::comm {
 // Called by all ranks of the meeting; returns when all have come.
 // DeadlineExceeded names those that did not. `meeting.store` outlives the
 // communicator, which asks it who is late.
-Result<std::unique_ptr<Communicator>> ConnectChannels(
-    const Meeting& meeting, CommunicatorOptions options, Deadline deadline);
+Result<std::unique_ptr<Communicator>> ConnectTcp(const Meeting& meeting,
+                                                 CommunicatorOptions options,
+                                                 Deadline deadline);
 
 }  // namespace fleet::comm
 
-#endif  // FLEET_COMM_CHANNELS_H_
+#endif  // FLEET_COMM_TCP_H_

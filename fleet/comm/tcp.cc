@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/comm/channels.h"
+#include "fleet/comm/tcp.h"
 
 #include <chrono>
 #include <numeric>
 #include <utility>
 #include <vector>
 
-#include "fleet/comm/exchange.h"
-#include "fleet/comm/exchange_collectives.h"
-#include "fleet/comm/links.h"
+#include "fleet/comm/tcp_collectives.h"
+#include "fleet/comm/tcp_exchange.h"
+#include "fleet/comm/tcp_links.h"
 
 namespace fleet::comm {
 namespace {
@@ -16,17 +16,17 @@ namespace {
 // How long a rank that leaves waits for others to take what it sent.
 constexpr auto kLeavePatience = std::chrono::seconds(30);
 
-class Channels final : public Communicator {
+class TcpCommunicator final : public Communicator {
  public:
-  Channels(int rank, int size, channel::Carrier carrier,
-           CommunicatorOptions options, std::unique_ptr<Links> links)
+  TcpCommunicator(int rank, int size, channel::Carrier carrier,
+                  CommunicatorOptions options, std::unique_ptr<Links> links)
       : Communicator(rank, size, std::move(options)),
         carrier_(carrier),
         links_(std::move(links)),
         ranks_(size) {
     std::iota(ranks_.begin(), ranks_.end(), 0);
   }
-  ~Channels() override {
+  ~TcpCommunicator() override {
     Finish();
     if (!broken()) links_->Flush(Deadline::After(kLeavePatience));
   }
@@ -113,12 +113,14 @@ class Channels final : public Communicator {
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> ConnectChannels(
-    const Meeting& meeting, CommunicatorOptions options, Deadline deadline) {
+Result<std::unique_ptr<Communicator>> ConnectTcp(const Meeting& meeting,
+                                                 CommunicatorOptions options,
+                                                 Deadline deadline) {
   ASSIGN_OR_RETURN(std::unique_ptr<Links> links,
                    ConnectLinks(meeting, options, deadline));
-  return std::make_unique<Channels>(meeting.rank, meeting.size, meeting.carrier,
-                                    std::move(options), std::move(links));
+  return std::make_unique<TcpCommunicator>(meeting.rank, meeting.size,
+                                           meeting.carrier, std::move(options),
+                                           std::move(links));
 }
 
 }  // namespace fleet::comm

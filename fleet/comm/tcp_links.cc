@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/comm/links.h"
+#include "fleet/comm/tcp_links.h"
 
 #include <chrono>
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/comm/hosts.h"
+#include "fleet/comm/hierarchical.h"
 
 #include <algorithm>
 #include <array>
@@ -13,10 +13,10 @@
 #include <string>
 #include <utility>
 
-#include "fleet/comm/exchange.h"
-#include "fleet/comm/exchange_collectives.h"
-#include "fleet/comm/links.h"
 #include "fleet/comm/shared_memory.h"
+#include "fleet/comm/tcp_collectives.h"
+#include "fleet/comm/tcp_exchange.h"
+#include "fleet/comm/tcp_links.h"
 
 namespace fleet::comm {
 namespace {
@@ -87,11 +87,13 @@ void Copy(std::byte* to, const std::byte* from, size_t byte_size) {
   if (byte_size != 0) std::memmove(to, from, byte_size);
 }
 
-class Hosts final : public Communicator {
+class HierarchicalCommunicator final : public Communicator {
  public:
-  Hosts(int rank, Layout layout, channel::Carrier carrier,
-        CommunicatorOptions options, std::unique_ptr<Links> links,
-        std::unique_ptr<Lookout> lookout, std::unique_ptr<Communicator> local)
+  HierarchicalCommunicator(int rank, Layout layout, channel::Carrier carrier,
+                           CommunicatorOptions options,
+                           std::unique_ptr<Links> links,
+                           std::unique_ptr<Lookout> lookout,
+                           std::unique_ptr<Communicator> local)
       : Communicator(rank, static_cast<int>(layout.host_of.size()),
                      std::move(options)),
         layout_(std::move(layout)),
@@ -102,7 +104,7 @@ class Hosts final : public Communicator {
         links_(std::move(links)) {
     std::iota(ranks_.begin(), ranks_.end(), 0);
   }
-  ~Hosts() override {
+  ~HierarchicalCommunicator() override {
     Finish();
     if (!broken()) links_->Flush(Deadline::After(kLeavePatience));
   }
@@ -492,7 +494,7 @@ class Hosts final : public Communicator {
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> ConnectHosts(
+Result<std::unique_ptr<Communicator>> ConnectHierarchical(
     const Meeting& meeting, const std::vector<int>& hosts,
     CommunicatorOptions options, Deadline deadline) {
   Layout layout(meeting.rank, hosts);
@@ -517,7 +519,7 @@ Result<std::unique_ptr<Communicator>> ConnectHosts(
     ASSIGN_OR_RETURN(local,
                      ConnectSharedMemory(inside, std::move(inner), deadline));
   }
-  return std::make_unique<Hosts>(
+  return std::make_unique<HierarchicalCommunicator>(
       meeting.rank, std::move(layout), meeting.carrier, std::move(options),
       std::move(links), std::move(lookout), std::move(local));
 }

@@ -2,8 +2,8 @@
 
 // For tests: ranks that meet over loopback.
 
-#ifndef FLEET_COMM_CHANNELS_FIXTURES_H_
-#define FLEET_COMM_CHANNELS_FIXTURES_H_
+#ifndef FLEET_COMM_TCP_FIXTURES_H_
+#define FLEET_COMM_TCP_FIXTURES_H_
 
 #include <atomic>
 #include <functional>
@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "fleet/cluster/store.h"
-#include "fleet/comm/channels.h"
 #include "fleet/comm/communicator_conformance.h"
+#include "fleet/comm/tcp.h"
 
 namespace fleet::comm {
 
 // The store is that of all groups of a test.
-inline CommunicatorKind ChannelsKind(std::string name,
+inline CommunicatorKind LoopbackKind(std::string name,
                                      channel::Carrier carrier) {
   auto store = std::make_shared<cluster::InProcessStore>();
   auto groups = std::make_shared<std::atomic<int>>(0);
@@ -32,13 +32,13 @@ inline CommunicatorKind ChannelsKind(std::string name,
             std::vector<std::thread> threads;
             for (int i = 0; i < size; ++i) {
               threads.emplace_back([&, i] {
-                ranks[i] = ConnectChannels({.store = store.get(),
-                                            .prefix = prefix,
-                                            .rank = i,
-                                            .size = size,
-                                            .secret = "s",
-                                            .carrier = carrier},
-                                           options(i), Patient())
+                ranks[i] = ConnectTcp({.store = store.get(),
+                                       .prefix = prefix,
+                                       .rank = i,
+                                       .size = size,
+                                       .secret = "s",
+                                       .carrier = carrier},
+                                      options(i), Patient())
                                .value();
               });
             }
@@ -49,4 +49,4 @@ inline CommunicatorKind ChannelsKind(std::string name,
 
 }  // namespace fleet::comm
 
-#endif  // FLEET_COMM_CHANNELS_FIXTURES_H_
+#endif  // FLEET_COMM_TCP_FIXTURES_H_

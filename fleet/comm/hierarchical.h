@@ -13,8 +13,8 @@
 // mean is divided once, by leaders, and all ranks get the same bits. Sends go
 // over channels between the two ranks.
 
-#ifndef FLEET_COMM_HOSTS_H_
-#define FLEET_COMM_HOSTS_H_
+#ifndef FLEET_COMM_HIERARCHICAL_H_
+#define FLEET_COMM_HIERARCHICAL_H_
 
 #include <memory>
 #include <vector>
@@ -28,12 +28,12 @@ namespace fleet::comm {
 
 // Called by all ranks of the meeting; returns when all have come.
 // `hosts[i]` tells which host rank i is on: any numbers, the same list on all
-// ranks. Failures are those of ConnectSharedMemory and ConnectChannels.
+// ranks. Failures are those of ConnectSharedMemory and ConnectTcp.
 // `meeting.store` outlives the communicator.
-Result<std::unique_ptr<Communicator>> ConnectHosts(
+Result<std::unique_ptr<Communicator>> ConnectHierarchical(
     const Meeting& meeting, const std::vector<int>& hosts,
     CommunicatorOptions options, Deadline deadline);
 
 }  // namespace fleet::comm
 
-#endif  // FLEET_COMM_HOSTS_H_
+#endif  // FLEET_COMM_HIERARCHICAL_H_

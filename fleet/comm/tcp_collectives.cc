@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/comm/exchange_collectives.h"
+#include "fleet/comm/tcp_collectives.h"
 
 #include <algorithm>
 #include <cstddef>

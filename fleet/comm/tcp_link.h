@@ -8,8 +8,8 @@
 // same frame, or with the data in a frame of its own, so that it lands where it
 // belongs. Numbers are little-endian.
 
-#ifndef FLEET_COMM_LINK_H_
-#define FLEET_COMM_LINK_H_
+#ifndef FLEET_COMM_TCP_LINK_H_
+#define FLEET_COMM_TCP_LINK_H_
 
 #include <array>
 #include <cstddef>
@@ -133,4 +133,4 @@ class Link final {
 
 }  // namespace fleet::comm
 
-#endif  // FLEET_COMM_LINK_H_
+#endif  // FLEET_COMM_TCP_LINK_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "fleet/comm/hosts.h"
+#include "fleet/comm/hierarchical.h"
 
 #include <memory>
 #include <thread>
@@ -28,11 +28,11 @@ CommunicatorKind HostsKind(const std::string& name, int (*host_of)(int)) {
             std::vector<std::thread> threads;
             for (int i = 0; i < size; ++i) {
               threads.emplace_back([&, i] {
-                ranks[i] = ConnectHosts({.store = store.get(),
-                                         .prefix = prefix,
-                                         .rank = i,
-                                         .size = size},
-                                        hosts, options(i), Patient())
+                ranks[i] = ConnectHierarchical({.store = store.get(),
+                                                .prefix = prefix,
+                                                .rank = i,
+                                                .size = size},
+                                               hosts, options(i), Patient())
                                .value();
               });
             }

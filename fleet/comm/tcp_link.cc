@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/comm/link.h"
+#include "fleet/comm/tcp_link.h"
 
 #include <algorithm>
 #include <cstring>

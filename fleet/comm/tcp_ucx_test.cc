@@ -2,13 +2,13 @@
 
 // Collectives over channels that go by UCX.
 
-#include "fleet/comm/channels_fixtures.h"
+#include "fleet/comm/tcp_fixtures.h"
 
 namespace fleet::comm {
 namespace {
 
 CommunicatorKind UcxKind() {
-  return ChannelsKind("ucx", channel::Carrier::kUcx);
+  return LoopbackKind("ucx", channel::Carrier::kUcx);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ucx, CommunicatorConformance,

@@ -1,32 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "fleet/comm/channels.h"
+#include "fleet/comm/tcp.h"
 
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include "fleet/cluster/store.h"
-#include "fleet/comm/channels_fixtures.h"
+#include "fleet/comm/tcp_fixtures.h"
 
 namespace fleet::comm {
 namespace {
 
 CommunicatorKind TcpKind() {
-  return ChannelsKind("tcp", channel::Carrier::kTcp);
+  return LoopbackKind("tcp", channel::Carrier::kTcp);
 }
 
-INSTANTIATE_TEST_SUITE_P(Channels, CommunicatorConformance,
+INSTANTIATE_TEST_SUITE_P(Tcp, CommunicatorConformance,
                          testing::Values(TcpKind()));
-INSTANTIATE_TEST_SUITE_P(Channels, CommunicatorFailures,
-                         testing::Values(TcpKind()));
+INSTANTIATE_TEST_SUITE_P(Tcp, CommunicatorFailures, testing::Values(TcpKind()));
 
-TEST(Channels, ARankThatNeverComesIsNamed) {
+TEST(Tcp, ARankThatNeverComesIsNamed) {
   cluster::InProcessStore store;
   auto connect = [&](int rank) {
-    return ConnectChannels(
-               {.store = &store, .prefix = "g", .rank = rank, .size = 3},
-               {.name = "group 5"}, Deadline::After(2s))
+    return ConnectTcp({.store = &store, .prefix = "g", .rank = rank, .size = 3},
+                      {.name = "group 5"}, Deadline::After(2s))
         .status();
   };
   std::thread first([&] {
@@ -39,7 +37,7 @@ TEST(Channels, ARankThatNeverComesIsNamed) {
   first.join();
 }
 
-TEST(Channels, AFailureInALaterCallDoesNotEndAnEarlierOne) {
+TEST(Tcp, AFailureInALaterCallDoesNotEndAnEarlierOne) {
   const CommunicatorKind kind = TcpKind();  // holds the store
   const Ranks ranks = kind.make(3, [](int) { return CommunicatorOptions(); });
   auto first_call = [&](int rank) {
@@ -63,7 +61,7 @@ TEST(Channels, AFailureInALaterCallDoesNotEndAnEarlierOne) {
   }
 }
 
-TEST(Channels, RanksThatSendMuchToEachOtherDoNotWaitForEachOther) {
+TEST(Tcp, RanksThatSendMuchToEachOtherDoNotWaitForEachOther) {
   const CommunicatorKind kind = TcpKind();
   RankGroup group(kind, 3);
   group.Run([](Communicator& comm) {

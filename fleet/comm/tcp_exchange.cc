@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/comm/exchange.h"
+#include "fleet/comm/tcp_exchange.h"
 
 #include <algorithm>
 #include <chrono>

@@ -4,8 +4,8 @@
 // from other ranks, each with the call it belongs to, so that ranks that make
 // different calls find out; and waits that see what happens elsewhere.
 
-#ifndef FLEET_COMM_EXCHANGE_H_
-#define FLEET_COMM_EXCHANGE_H_
+#ifndef FLEET_COMM_TCP_EXCHANGE_H_
+#define FLEET_COMM_TCP_EXCHANGE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -17,9 +17,9 @@
 
 #include "fleet/base/status.h"
 #include "fleet/comm/communicator.h"
-#include "fleet/comm/link.h"
-#include "fleet/comm/links.h"
 #include "fleet/comm/patience.h"
+#include "fleet/comm/tcp_link.h"
+#include "fleet/comm/tcp_links.h"
 #include "fleet/comm/types.h"
 
 namespace fleet::comm {
@@ -96,4 +96,4 @@ class Exchange final {
 
 }  // namespace fleet::comm
 
-#endif  // FLEET_COMM_EXCHANGE_H_
+#endif  // FLEET_COMM_TCP_EXCHANGE_H_

@@ -3,11 +3,11 @@
 // Collectives among the members of an exchange, each by its place. All members
 // call the same with the same arguments.
 
-#ifndef FLEET_COMM_EXCHANGE_COLLECTIVES_H_
-#define FLEET_COMM_EXCHANGE_COLLECTIVES_H_
+#ifndef FLEET_COMM_TCP_COLLECTIVES_H_
+#define FLEET_COMM_TCP_COLLECTIVES_H_
 
 #include "fleet/base/status.h"
-#include "fleet/comm/exchange.h"
+#include "fleet/comm/tcp_exchange.h"
 #include "fleet/comm/types.h"
 
 namespace fleet::comm {
@@ -37,4 +37,4 @@ Status Barrier(Exchange& x);
 
 }  // namespace fleet::comm
 
-#endif  // FLEET_COMM_EXCHANGE_COLLECTIVES_H_
+#endif  // FLEET_COMM_TCP_COLLECTIVES_H_

@@ -2,8 +2,8 @@
 
 // The links of one rank to all others of its group.
 
-#ifndef FLEET_COMM_LINKS_H_
-#define FLEET_COMM_LINKS_H_
+#ifndef FLEET_COMM_TCP_LINKS_H_
+#define FLEET_COMM_TCP_LINKS_H_
 
 #include <cstdint>
 #include <memory>
@@ -12,8 +12,8 @@
 #include "fleet/base/deadline.h"
 #include "fleet/base/status.h"
 #include "fleet/comm/communicator.h"
-#include "fleet/comm/link.h"
 #include "fleet/comm/meeting.h"
+#include "fleet/comm/tcp_link.h"
 #include "fleet/comm/whereabouts.h"
 
 namespace fleet::comm {
@@ -49,4 +49,4 @@ Result<std::unique_ptr<Links>> ConnectLinks(const Meeting& meeting,
 
 }  // namespace fleet::comm
 
-#endif  // FLEET_COMM_LINKS_H_
+#endif  // FLEET_COMM_TCP_LINKS_H_
