@@ -57,45 +57,59 @@ T Keep(const Update<T>& update) {
   return static_cast<T>(1.0 - update.learning_rate * update.decay.decoupled);
 }
 
-// Below, one function per rule: all of a parameter's slices. `gradient` is
-// Plain or Adjusted. Scalars are worked out in double and rounded once.
+// The values of all slices of a parameter become what `step` says. It is given
+// the decayed value, the gradient and the element of each of the rule's states,
+// which it may change. `gradient` is Plain or Adjusted.
+template <size_t kStates, class T, class Gradient, class Step>
+FLEET_OPTIM_INLINE void ForEach(const Update<T>& update, Gradient gradient,
+                                Step step) {
+  static_assert(kStates <= kMaxState);
+  const T keep = Keep(update);
+  for (const Slice<T>& slice : update.slices) {
+    T* __restrict p = slice.values;
+    const T* __restrict raw = slice.gradient;
+    // Pointers of their own, because the compiler believes that they differ.
+    T* __restrict s0 = slice.state[0];
+    T* __restrict s1 = slice.state[1];
+    T* __restrict s2 = slice.state[2];
+    for (int64_t i = 0; i < slice.size; ++i) {
+      const T value = p[i] * keep;
+      const T g = gradient(raw[i], p[i]);
+      if constexpr (kStates == 0) p[i] = step(value, g);
+      if constexpr (kStates == 1) p[i] = step(value, g, s0[i]);
+      if constexpr (kStates == 2) p[i] = step(value, g, s0[i], s1[i]);
+      if constexpr (kStates == 3) p[i] = step(value, g, s0[i], s1[i], s2[i]);
+    }
+  }
+}
+
+// Below, one function per rule. Scalars are worked out in double and rounded
+// once.
 
 template <class T, class Gradient>
 FLEET_OPTIM_INLINE void Run(const Sgd&, const Update<T>& update,
                             Gradient gradient) {
   const T lr = static_cast<T>(update.learning_rate);
-  const T keep = Keep(update);
-  for (const Slice<T>& slice : update.slices) {
-    T* __restrict p = slice.values;
-    const T* __restrict g = slice.gradient;
-    for (int64_t i = 0; i < slice.size; ++i) {
-      const T value = p[i] * keep;
-      p[i] = value - lr * gradient(g[i], p[i]);
-    }
-  }
+  ForEach<0>(
+      update, gradient, [=](T value, T g) __attribute__((always_inline)) {
+        return value - lr * g;
+      });
 }
 
 template <class T, class Gradient>
 FLEET_OPTIM_INLINE void Run(const Momentum& rule, const Update<T>& update,
                             Gradient gradient) {
   const T lr = static_cast<T>(update.learning_rate);
-  const T keep = Keep(update);
   const T mu = static_cast<T>(rule.mu);
   // The step is g * direct + v * along.
   const T direct = rule.nesterov ? T(1) : T(0);
   const T along = rule.nesterov ? mu : T(1);
-  for (const Slice<T>& slice : update.slices) {
-    T* __restrict p = slice.values;
-    const T* __restrict raw = slice.gradient;
-    T* __restrict velocity = slice.state[0];
-    for (int64_t i = 0; i < slice.size; ++i) {
-      const T value = p[i] * keep;
-      const T g = gradient(raw[i], p[i]);
-      const T v = mu * velocity[i] + g;
-      velocity[i] = v;
-      p[i] = value - lr * (g * direct + v * along);
-    }
-  }
+  ForEach<1>(
+      update,
+      gradient, [=](T value, T g, T & velocity) __attribute__((always_inline)) {
+        velocity = mu * velocity + g;
+        return value - lr * (g * direct + velocity * along);
+      });
 }
 
 template <class T, class Gradient>
@@ -105,26 +119,17 @@ FLEET_OPTIM_INLINE void Run(const Adam& rule, const Update<T>& update,
   const T lr = static_cast<T>(update.learning_rate * correction2 /
                               (1.0 - double{*update.powers[0]}));
   const T epsilon = static_cast<T>(rule.epsilon * correction2);
-  const T keep = Keep(update);
   const T beta1 = static_cast<T>(rule.beta1);
   const T beta2 = static_cast<T>(rule.beta2);
   const T rest1 = static_cast<T>(1.0 - rule.beta1);
   const T rest2 = static_cast<T>(1.0 - rule.beta2);
-  for (const Slice<T>& slice : update.slices) {
-    T* __restrict p = slice.values;
-    const T* __restrict raw = slice.gradient;
-    T* __restrict moment1 = slice.state[0];
-    T* __restrict moment2 = slice.state[1];
-    for (int64_t i = 0; i < slice.size; ++i) {
-      const T value = p[i] * keep;
-      const T g = gradient(raw[i], p[i]);
-      const T m = beta1 * moment1[i] + rest1 * g;
-      const T v = beta2 * moment2[i] + rest2 * g * g;
-      moment1[i] = m;
-      moment2[i] = v;
-      p[i] = value - lr * (m / (std::sqrt(v) + epsilon));
-    }
-  }
+  ForEach<2>(
+      update,
+      gradient, [=](T value, T g, T & m, T & v) __attribute__((always_inline)) {
+        m = beta1 * m + rest1 * g;
+        v = beta2 * v + rest2 * g * g;
+        return value - lr * (m / (std::sqrt(v) + epsilon));
+      });
 }
 
 template <class T, class Gradient>
@@ -132,19 +137,12 @@ FLEET_OPTIM_INLINE void Run(const Adagrad& rule, const Update<T>& update,
                             Gradient gradient) {
   const T lr = static_cast<T>(update.learning_rate);
   const T epsilon = static_cast<T>(rule.epsilon);
-  const T keep = Keep(update);
-  for (const Slice<T>& slice : update.slices) {
-    T* __restrict p = slice.values;
-    const T* __restrict raw = slice.gradient;
-    T* __restrict moment = slice.state[0];
-    for (int64_t i = 0; i < slice.size; ++i) {
-      const T value = p[i] * keep;
-      const T g = gradient(raw[i], p[i]);
-      const T s = moment[i] + g * g;
-      moment[i] = s;
-      p[i] = value - lr * g / (std::sqrt(s) + epsilon);
-    }
-  }
+  ForEach<1>(
+      update,
+      gradient, [=](T value, T g, T & moment) __attribute__((always_inline)) {
+        moment = moment + g * g;
+        return value - lr * g / (std::sqrt(moment) + epsilon);
+      });
 }
 
 template <class T, class Gradient>
@@ -153,27 +151,18 @@ FLEET_OPTIM_INLINE void Run(const Adamax& rule, const Update<T>& update,
   const T lr =
       static_cast<T>(update.learning_rate / (1.0 - double{*update.powers[0]}));
   const T epsilon = static_cast<T>(rule.epsilon);
-  const T keep = Keep(update);
   const T beta1 = static_cast<T>(rule.beta1);
   const T beta2 = static_cast<T>(rule.beta2);
   const T rest1 = static_cast<T>(1.0 - rule.beta1);
-  for (const Slice<T>& slice : update.slices) {
-    T* __restrict p = slice.values;
-    const T* __restrict raw = slice.gradient;
-    T* __restrict moment = slice.state[0];
-    T* __restrict inf_norm = slice.state[1];
-    for (int64_t i = 0; i < slice.size; ++i) {
-      const T value = p[i] * keep;
-      const T g = gradient(raw[i], p[i]);
-      const T m = beta1 * moment[i] + rest1 * g;
-      const T size = std::abs(g);
-      const T shrunk = beta2 * inf_norm[i] + epsilon;
-      const T u = size > shrunk ? size : shrunk;
-      moment[i] = m;
-      inf_norm[i] = u;
-      p[i] = value - lr * (m / u);
-    }
-  }
+  ForEach<2>(
+      update, gradient,
+      [=](T value, T g, T & m, T & norm) __attribute__((always_inline)) {
+        m = beta1 * m + rest1 * g;
+        const T size = std::abs(g);
+        const T shrunk = beta2 * norm + epsilon;
+        norm = size > shrunk ? size : shrunk;
+        return value - lr * (m / norm);
+      });
 }
 
 template <class T, class Gradient>
@@ -181,30 +170,22 @@ FLEET_OPTIM_INLINE void Run(const RmsProp& rule, const Update<T>& update,
                             Gradient gradient) {
   const T lr = static_cast<T>(update.learning_rate);
   const T epsilon = static_cast<T>(rule.epsilon);
-  const T keep = Keep(update);
   const T rho = static_cast<T>(rule.rho);
   const T rest = static_cast<T>(1.0 - rule.rho);
   const T momentum = static_cast<T>(rule.momentum);
   // Not centered, the mean gradient is zero and stays so.
   const T rest_mean = rule.centered ? rest : T(0);
-  for (const Slice<T>& slice : update.slices) {
-    T* __restrict p = slice.values;
-    const T* __restrict raw = slice.gradient;
-    T* __restrict step = slice.state[0];
-    T* __restrict mean_square = slice.state[1];
-    T* __restrict mean_grad = slice.state[2];
-    for (int64_t i = 0; i < slice.size; ++i) {
-      const T value = p[i] * keep;
-      const T g = gradient(raw[i], p[i]);
-      const T s = rho * mean_square[i] + rest * g * g;
-      const T a = rho * mean_grad[i] + rest_mean * g;
-      const T b = momentum * step[i] + lr * g / std::sqrt(s - a * a + epsilon);
-      mean_square[i] = s;
-      mean_grad[i] = a;
-      step[i] = b;
-      p[i] = value - b;
-    }
-  }
+  ForEach<3>(
+      update, gradient,
+      [=](T value, T g, T & step, T & mean_square, T & mean_grad)
+          __attribute__((always_inline)) {
+            mean_square = rho * mean_square + rest * g * g;
+            mean_grad = rho * mean_grad + rest_mean * g;
+            step = momentum * step +
+                   lr * g /
+                       std::sqrt(mean_square - mean_grad * mean_grad + epsilon);
+            return value - step;
+          });
 }
 
 template <class T, class Gradient>
@@ -212,24 +193,19 @@ FLEET_OPTIM_INLINE void Run(const Adadelta& rule, const Update<T>& update,
                             Gradient gradient) {
   const T lr = static_cast<T>(update.learning_rate);
   const T epsilon = static_cast<T>(rule.epsilon);
-  const T keep = Keep(update);
   const T rho = static_cast<T>(rule.rho);
   const T rest = static_cast<T>(1.0 - rule.rho);
-  for (const Slice<T>& slice : update.slices) {
-    T* __restrict p = slice.values;
-    const T* __restrict raw = slice.gradient;
-    T* __restrict squared_grad = slice.state[0];
-    T* __restrict squared_update = slice.state[1];
-    for (int64_t i = 0; i < slice.size; ++i) {
-      const T value = p[i] * keep;
-      const T g = gradient(raw[i], p[i]);
-      const T s = rho * squared_grad[i] + rest * g * g;
-      const T d = std::sqrt((squared_update[i] + epsilon) / (s + epsilon)) * g;
-      squared_grad[i] = s;
-      squared_update[i] = rho * squared_update[i] + rest * d * d;
-      p[i] = value - lr * d;
-    }
-  }
+  ForEach<2>(
+      update, gradient,
+      [=](T value, T g, T & squared_grad, T & squared_update)
+          __attribute__((always_inline)) {
+            squared_grad = rho * squared_grad + rest * g * g;
+            const T d = std::sqrt((squared_update + epsilon) /
+                                  (squared_grad + epsilon)) *
+                        g;
+            squared_update = rho * squared_update + rest * d * d;
+            return value - lr * d;
+          });
 }
 
 // Two passes: the first moves the moments and takes the norms, the second works
@@ -331,29 +307,23 @@ template <class T, class Gradient, class Root>
 FLEET_OPTIM_INLINE void RunFtrl(const Ftrl& rule, const Update<T>& update,
                                 Gradient gradient, Root root) {
   const T inverse_lr = static_cast<T>(1.0 / update.learning_rate);
-  const T keep = Keep(update);
   const T l1 = static_cast<T>(rule.l1 + 1e-10);
   const T twice_l2 = static_cast<T>(2.0 * (rule.l2 + 1e-10));
-  for (const Slice<T>& slice : update.slices) {
-    T* __restrict p = slice.values;
-    const T* __restrict raw = slice.gradient;
-    T* __restrict squared = slice.state[0];
-    T* __restrict linear = slice.state[1];
-    for (int64_t i = 0; i < slice.size; ++i) {
-      const T value = p[i] * keep;
-      const T g = gradient(raw[i], p[i]);
-      const T n = squared[i] + g * g;
-      const T root_n = root(n);
-      const T z =
-          linear[i] + g - (root_n - root(squared[i])) * inverse_lr * value;
-      squared[i] = n;
-      linear[i] = z;
-      const T pull = z > T(0) ? l1 : -l1;
-      // Asked the other way round, a NaN would become a zero.
-      p[i] = std::abs(z) <= l1 ? T(0)
-                               : (pull - z) / (root_n * inverse_lr + twice_l2);
-    }
-  }
+  ForEach<2>(
+      update, gradient,
+      [=](T value, T g, T & squared,
+          T & linear) __attribute__((always_inline)) {
+        const T n = squared + g * g;
+        const T root_n = root(n);
+        const T z = linear + g - (root_n - root(squared)) * inverse_lr * value;
+        squared = n;
+        linear = z;
+        const T pull = z > T(0) ? l1 : -l1;
+        // Asked the other way round, a NaN would become a zero.
+        return std::abs(z) <= l1
+                   ? T(0)
+                   : (pull - z) / (root_n * inverse_lr + twice_l2);
+      });
 }
 
 template <class T, class Gradient>
