@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/WrapDimUtils.h>
@@ -31,10 +29,10 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "fleet/base/simd.h"
 #include "fleet/ops/cpu_path.h"
 #include "fleet/ops/kernels.h"
 #include "fleet/ops/layout.h"
+#include "fleet/ops/rows.h"
 
 namespace fleet::ops {
 namespace {
@@ -49,24 +47,15 @@ bool RowsAreShort(const Tensor& x, int64_t axis) {
          x.is_contiguous() && x.numel() > 0 && x.numel() <= 16384;
 }
 
+Matrix RowsOf(const Tensor& x) { return {x.numel() / x.size(-1), x.size(-1)}; }
+
 Tensor Softmax(const Tensor& x, int64_t axis) {
   if (!FastOnCpu(x) || !RowsAreShort(x, axis)) {
     return at::_softmax(x, axis, false);
   }
   Tensor out = at::empty_like(x);
-  const float* in = x.const_data_ptr<float>();
-  float* y = out.mutable_data_ptr<float>();
-  int64_t width = x.size(-1);
-  for (int64_t i = 0; i < x.numel(); i += width) {
-    float top = *std::max_element(in + i, in + i + width);
-    for (int64_t j = i; j < i + width; ++j) y[j] = in[j] - top;
-  }
-  base::Exp(y, y, x.numel());
-  for (int64_t i = 0; i < x.numel(); i += width) {
-    float total = 0;
-    for (int64_t j = i; j < i + width; ++j) total += y[j];
-    for (int64_t j = i; j < i + width; ++j) y[j] /= total;
-  }
+  SoftmaxRows(RowsOf(x), x.const_data_ptr<float>(),
+              out.mutable_data_ptr<float>());
   return out;
 }
 
@@ -76,15 +65,8 @@ Tensor SoftmaxGrad(const Tensor& out, const Tensor& dout, int64_t axis) {
     return at::_softmax_backward_data(dout, out, axis, out.scalar_type());
   }
   Tensor dx = at::empty_like(out);
-  const float* y = out.const_data_ptr<float>();
-  const float* dy = dout.const_data_ptr<float>();
-  float* to = dx.mutable_data_ptr<float>();
-  int64_t width = out.size(-1);
-  for (int64_t i = 0; i < out.numel(); i += width) {
-    float dot = 0;
-    for (int64_t j = i; j < i + width; ++j) dot += y[j] * dy[j];
-    for (int64_t j = i; j < i + width; ++j) to[j] = y[j] * (dy[j] - dot);
-  }
+  SoftmaxRowsGrad(RowsOf(out), out.const_data_ptr<float>(),
+                  dout.const_data_ptr<float>(), dx.mutable_data_ptr<float>());
   return dx;
 }
 

@@ -1,9 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <cmath>
-#include <mutex>
-
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/any.h>
@@ -23,11 +18,11 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "fleet/base/simd.h"
 #include "fleet/ops/cpu_path.h"
 #include "fleet/ops/gpu_kernels.h"
 #include "fleet/ops/index_check.h"
 #include "fleet/ops/kernels.h"
+#include "fleet/ops/rows.h"
 
 // Losses of classification. The three ops differ in what their input is
 // (logits, probabilities, logarithms of them) and in what becomes of the
@@ -149,110 +144,39 @@ bool TakesFastPath(const Problem& p) {
          p.classes() > 0;
 }
 
-// Softmax of rows [begin, end) of x. Writes a loss per row unless `loss` is
-// null; adds up losses and the number of labels that count.
-void FastRows(const Problem& p, int64_t begin, int64_t end, float* softmax,
-              float* loss, double* sum, int64_t* count) {
-  int64_t classes = p.classes();
-  const float* x = p.x.const_data_ptr<float>();
-  const int64_t* label = p.label.const_data_ptr<int64_t>();
-  // exp() works on blocks that stay in the first-level cache.
-  int64_t block = std::max<int64_t>(4096 / classes, 1);
-  for (int64_t first = begin; first < end; first += block) {
-    int64_t last = std::min(first + block, end);
-    for (int64_t i = first; i < last; ++i) {
-      const float* row = x + i * classes;
-      float* out = softmax + i * classes;
-      float top = row[0];
-      for (int64_t j = 1; j < classes; ++j) top = std::max(top, row[j]);
-      for (int64_t j = 0; j < classes; ++j) out[j] = row[j] - top;
-    }
-    // A label's shifted logit is overwritten by its exponential.
-    float* piece = softmax + first * classes;
-    for (int64_t i = first; i < last; ++i) {
-      bool ignored = label[i] == p.ignore_index;
-      if (!ignored && (label[i] < 0 || label[i] >= classes)) {
-        FailOnLabel(label[i], i, classes);
-      }
-      if (loss == nullptr) {
-        if (!ignored) *sum -= softmax[i * classes + label[i]];
-      } else {
-        loss[i] = ignored ? 0 : -softmax[i * classes + label[i]];
-      }
-    }
-    base::Exp(piece, piece, (last - first) * classes);
-    for (int64_t i = first; i < last; ++i) {
-      float* out = softmax + i * classes;
-      float total = 0;
-      for (int64_t j = 0; j < classes; ++j) total += out[j];
-      float scale = 1 / total;
-      for (int64_t j = 0; j < classes; ++j) out[j] *= scale;
-      if (label[i] == p.ignore_index) continue;
-      ++*count;
-      if (loss == nullptr) {
-        *sum += std::log(total);
-      } else {
-        loss[i] += std::log(total);
-      }
-    }
-  }
-}
+Matrix SizeOf(const Problem& p) { return {p.rows(), p.classes()}; }
 
-// How many rows are worth a thread of their own.
-int64_t RowGrain(int64_t classes) {
-  return std::max<int64_t>(16384 / classes, 1);
+Labels LabelsOf(const Problem& p) {
+  return {p.label.const_data_ptr<int64_t>(), p.ignore_index};
 }
 
 Losses FastForward(const Problem& p, bool want_sum) {
   Losses out;
   out.softmax = at::empty({p.rows(), p.classes()}, p.x.options());
   out.total_weight = at::empty({1}, p.x.options());
+  Tensor rows = at::empty({p.rows()}, p.x.options());
+  float* loss = rows.mutable_data_ptr<float>();
+  const int64_t count =
+      CrossEntropyRows(SizeOf(p), p.x.const_data_ptr<float>(), LabelsOf(p),
+                       out.softmax.mutable_data_ptr<float>(), loss);
+  *out.total_weight.mutable_data_ptr<float>() = static_cast<float>(count);
   if (want_sum) {
     out.sum = at::empty({1}, p.x.options());
+    *out.sum.mutable_data_ptr<float>() =
+        static_cast<float>(Total(p.rows(), loss));
   } else {
-    out.rows = at::empty({p.rows()}, p.x.options());
+    out.rows = rows;
   }
-  float* softmax = out.softmax.mutable_data_ptr<float>();
-  float* loss = want_sum ? nullptr : out.rows.mutable_data_ptr<float>();
-  std::mutex mutex;  // guards sum and count
-  double sum = 0;
-  int64_t count = 0;
-  at::parallel_for(0, p.rows(), RowGrain(p.classes()),
-                   [&](int64_t begin, int64_t end) {
-                     double part = 0;
-                     int64_t counted = 0;
-                     FastRows(p, begin, end, softmax, loss, &part, &counted);
-                     std::lock_guard lock(mutex);
-                     sum += part;
-                     count += counted;
-                   });
-  *out.total_weight.mutable_data_ptr<float>() = static_cast<float>(count);
-  if (want_sum) *out.sum.mutable_data_ptr<float>() = static_cast<float>(sum);
   return out;
 }
 
-// dx = (softmax - onehot(label)) * dloss, one pass. `dloss` holds one number,
-// or one per row; `scale` multiplies it.
+// `dloss` holds one number, or one per row; `scale` multiplies it.
 Tensor FastBackward(const Problem& p, const Tensor& softmax,
                     const Tensor& dloss, float scale) {
   Tensor dx = at::empty({p.rows(), p.classes()}, p.x.options());
-  int64_t classes = p.classes();
-  const float* in = softmax.const_data_ptr<float>();
-  const float* upstream = dloss.const_data_ptr<float>();
-  const int64_t* label = p.label.const_data_ptr<int64_t>();
-  bool per_row = dloss.numel() == p.rows();
-  float* out = dx.mutable_data_ptr<float>();
-  at::parallel_for(
-      0, p.rows(), RowGrain(classes), [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          bool ignored = label[i] == p.ignore_index;
-          float g = ignored ? 0 : upstream[per_row ? i : 0] * scale;
-          for (int64_t j = 0; j < classes; ++j) {
-            out[i * classes + j] = in[i * classes + j] * g;
-          }
-          if (!ignored) out[i * classes + label[i]] -= g;
-        }
-      });
+  CrossEntropyRowsGrad(SizeOf(p), softmax.const_data_ptr<float>(), LabelsOf(p),
+                       dloss.const_data_ptr<float>(), dloss.numel() != p.rows(),
+                       scale, dx.mutable_data_ptr<float>());
   return dx;
 }
 

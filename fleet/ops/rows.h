@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Functions of the rows of a dense float matrix, over bare memory: what the
-// executor calls where types and shapes are known beforehand. An output may be
-// the same memory as an input of its shape, unless said otherwise. Each splits
-// its rows over the threads of LibTorch when there are enough of them.
+// Functions of the rows of a dense float matrix, over bare memory: kernels call
+// them for such tensors, and the executor where types and shapes are known
+// beforehand. An output may be the same memory as an input of its shape, unless
+// said otherwise. Each splits its rows over the threads of LibTorch when there
+// are enough of them.
 
 #ifndef FLEET_OPS_ROWS_H_
 #define FLEET_OPS_ROWS_H_
