@@ -77,7 +77,7 @@ Result<std::unique_ptr<ParameterWorker>> ParameterWorker::Connect(
         cluster::ReadSeconds(cluster::ReadEnvironment(), "FLEET_TIMEOUT",
                              std::chrono::minutes(30)));
   }
-  sync::SynchronizerOptions sync;
+  served::SynchronizerOptions sync;
   sync.mode = options.mode;
   sync.worker = role.index;
   sync.num_workers = role.worker_num;
@@ -87,7 +87,7 @@ Result<std::unique_ptr<ParameterWorker>> ParameterWorker::Connect(
   sync.timeout = worker->timeout_;
   sync.interrupt = options.interrupt;
   ASSIGN_OR_RETURN(worker->synchronizer_,
-                   sync::Synchronizer::Make(*worker->client_, {}, sync));
+                   served::Synchronizer::Make(*worker->client_, {}, sync));
   worker->programs_ = std::make_shared<sync::ServedPrograms>(
       *worker->synchronizer_, worker->homes_);
   return worker;
@@ -258,7 +258,7 @@ Status ParameterWorker::EndPass(exec::Scope& scope) {
   return OkStatus();
 }
 
-sync::SynchronizerStats ParameterWorker::stats() const {
+served::SynchronizerStats ParameterWorker::stats() const {
   return synchronizer_->stats();
 }
 

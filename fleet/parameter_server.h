@@ -42,8 +42,8 @@
 #include "fleet/plan/parameter_server.h"
 #include "fleet/ps/client.h"
 #include "fleet/ps/serve.h"
+#include "fleet/served/synchronizer.h"
 #include "fleet/sync/ps_ops.h"
-#include "fleet/sync/synchronizer.h"
 
 namespace fleet {
 
@@ -82,7 +82,7 @@ class ParameterServer final {
 
 struct WorkerOptions {
   plan::PsMode mode = plan::PsMode::kAsync;
-  // See sync::SynchronizerOptions.
+  // See served::SynchronizerOptions.
   uint64_t geo_steps = 100;
   uint32_t max_merge = 20;
   uint32_t queue_size = 20;
@@ -173,7 +173,7 @@ class ParameterWorker final {
   // servers go into `scope`, where it has them.
   Status EndPass(exec::Scope& scope);
 
-  sync::SynchronizerStats stats() const;
+  served::SynchronizerStats stats() const;
   // Of a table on all servers: rows, memory, gradients with NaN or infinity.
   Result<table::SparseTableStats> TableStats(const std::string& parameter);
 
@@ -185,7 +185,7 @@ class ParameterWorker final {
   // Behind those of all tables so far.
   table::TableId next_table_id() const;
   ps::PsClient& client() { return *client_; }
-  sync::Synchronizer& synchronizer() { return *synchronizer_; }
+  served::Synchronizer& synchronizer() { return *synchronizer_; }
   sync::DenseHomes& homes() { return homes_; }
   // The extension that AddTo gives to executors.
   const std::shared_ptr<sync::ServedPrograms>& programs() { return programs_; }
@@ -204,7 +204,7 @@ class ParameterWorker final {
   std::chrono::milliseconds timeout_{};
   std::unique_ptr<ps::PsClient> client_;
   sync::DenseHomes homes_;
-  std::unique_ptr<sync::Synchronizer> synchronizer_;
+  std::unique_ptr<served::Synchronizer> synchronizer_;
   std::shared_ptr<sync::ServedPrograms> programs_;
 
   mutable base::Mutex mutex_;

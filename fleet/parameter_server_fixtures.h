@@ -23,7 +23,7 @@
 #include "fleet/plan/backward.h"
 #include "fleet/program/op_role.h"
 #include "fleet/program/text.h"
-#include "fleet/sync/ps_cluster.h"
+#include "fleet/served/ps_cluster.h"
 
 namespace fleet {
 
@@ -185,7 +185,7 @@ inline std::vector<exec::Feed> CtrBatch(int step, int64_t begin,
 // A worker's executor, with the programs of a user that are made its own.
 class CtrWorker final {
  public:
-  CtrWorker(sync::PsCluster& cluster, int index, plan::PsMode mode,
+  CtrWorker(served::PsCluster& cluster, int index, plan::PsMode mode,
             const std::string& rule, WorkerOptions options = {},
             double rate = 0.1)
       : training(library.definitions(), rule, rate) {

@@ -25,8 +25,8 @@ namespace {
 
 using at::Tensor;
 using plan::PsMode;
-using sync::PsCluster;
-using sync::RunWorkers;
+using served::PsCluster;
+using served::RunWorkers;
 using ::testing::HasSubstr;
 
 constexpr int kSteps = 20;
@@ -90,7 +90,7 @@ TEST_P(SyncEqualsOneProcess, WithTheJoinedBatch) {
     ASSERT_OK(it.worker->Stop());
   });
   for (size_t i = 0; i < cluster.num_servers(); ++i) {
-    EXPECT_OK(cluster.server(i).WaitUntilStopped(sync::Soon()));
+    EXPECT_OK(cluster.server(i).WaitUntilStopped(served::Soon()));
   }
   const Parameters alone = TrainAlone(rule, start);
   const double tolerance = rule == "sgd" || rule == "momentum" ? 1e-6 : 1e-5;
@@ -279,8 +279,8 @@ TEST_P(OtherModes, Learn) {
     ASSERT_OK(it.worker->Stop());
     EXPECT_OK(it.worker->Stop());
   });
-  EXPECT_OK(cluster.server(0).WaitUntilStopped(sync::Soon()));
-  EXPECT_OK(cluster.server(1).WaitUntilStopped(sync::Soon()));
+  EXPECT_OK(cluster.server(0).WaitUntilStopped(served::Soon()));
+  EXPECT_OK(cluster.server(1).WaitUntilStopped(served::Soon()));
 }
 
 INSTANTIATE_TEST_SUITE_P(ParameterServer, OtherModes,

@@ -12,7 +12,7 @@ namespace fleet {
 namespace {
 
 using at::Tensor;
-using sync::DenseValues;
+using served::DenseValues;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
@@ -38,14 +38,14 @@ std::span<float> FloatsOf(const Tensor& tensor) {
 class LookUpFunction : public torch::autograd::Function<LookUpFunction> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& /*anchor*/,
-                        const Tensor& ids, sync::Synchronizer* synchronizer,
+                        const Tensor& ids, served::Synchronizer* synchronizer,
                         int64_t table, int64_t dim,
-                        const sync::LookupOptions* options) {
+                        const served::LookupOptions* options) {
     const Tensor keys = OnHost(ids, at::kLong);
     std::vector<int64_t> sizes = ids.sizes().vec();
     sizes.push_back(dim);
     Tensor rows = at::empty(sizes, at::kFloat);
-    const sync::RowsOfIds lookup{IdsOf(keys), FloatsOf(rows)};
+    const served::RowsOfIds lookup{IdsOf(keys), FloatsOf(rows)};
     Check(synchronizer->Fetch(static_cast<table::TableId>(table), {&lookup, 1},
                               *options));
     context->save_for_backward({keys});
@@ -58,12 +58,12 @@ class LookUpFunction : public torch::autograd::Function<LookUpFunction> {
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
     const Tensor keys = context->get_saved_variables()[0];
-    auto* const synchronizer = reinterpret_cast<sync::Synchronizer*>(
+    auto* const synchronizer = reinterpret_cast<served::Synchronizer*>(
         static_cast<intptr_t>(context->saved_data["synchronizer"].toInt()));
-    sync::LookupOptions options;
+    served::LookupOptions options;
     options.padding = context->saved_data["padding"].toInt();
     const Tensor gradient = OnHost(gradients[0], at::kFloat);
-    const sync::GradientsOfIds given{IdsOf(keys), FloatsOf(gradient)};
+    const served::GradientsOfIds given{IdsOf(keys), FloatsOf(gradient)};
     Check(synchronizer->Offer(
         static_cast<table::TableId>(context->saved_data["table"].toInt()),
         {&given, 1}, options));
@@ -101,8 +101,8 @@ plan::ServedTable TableOf(const RemoteEmbeddingOptions& options,
 }  // namespace
 
 Tensor LookUp(ParameterWorker& worker, table::TableId table, const Tensor& ids,
-              const sync::LookupOptions& options) {
-  sync::Synchronizer& synchronizer = worker.synchronizer();
+              const served::LookupOptions& options) {
+  served::Synchronizer& synchronizer = worker.synchronizer();
   const plan::ServedTable* const served = synchronizer.table(table);
   if (served == nullptr || !served->sparse) {
     Check(InvalidArgument("table ", static_cast<uint32_t>(table),
@@ -177,7 +177,7 @@ void RemoteParameters::TakeBack() {
 }
 
 void RemoteParameters::EndStep() {
-  sync::Synchronizer& synchronizer = worker_.synchronizer();
+  served::Synchronizer& synchronizer = worker_.synchronizer();
   if (worker_.options().mode == plan::PsMode::kGeo) {
     for (size_t i = 0; i < parameters_.size(); ++i) {
       if (values_[i].data_ptr() != parameters_[i].data_ptr()) {
@@ -186,7 +186,7 @@ void RemoteParameters::EndStep() {
     }
   } else {
     std::vector<Tensor> held;
-    std::vector<sync::DenseGradient> gradients;
+    std::vector<served::DenseGradient> gradients;
     for (size_t i = 0; i < parameters_.size(); ++i) {
       const Tensor& gradient = parameters_[i].grad();
       held.push_back(

@@ -57,7 +57,7 @@ struct RemoteEmbeddingOptions {
 // synchronizer when backward reaches them. Each forward is followed by at most
 // one backward.
 at::Tensor LookUp(ParameterWorker& worker, table::TableId table,
-                  const at::Tensor& ids, const sync::LookupOptions& options);
+                  const at::Tensor& ids, const served::LookupOptions& options);
 
 // torch::nn::Embedding whose weight is on the servers. `worker` outlives it and
 // the graphs of its outputs.
@@ -110,7 +110,7 @@ class RemoteParameters final {
     }
     return list;
   }
-  std::vector<sync::DenseValues> Values();
+  std::vector<served::DenseValues> Values();
   void TakeBack();
 
   ParameterWorker& worker_;

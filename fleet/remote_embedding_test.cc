@@ -18,15 +18,15 @@
 #include <torch/nn/modules/linear.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/sync/ps_cluster.h"
+#include "fleet/served/ps_cluster.h"
 
 namespace fleet {
 namespace {
 
 using at::Tensor;
 using plan::PsMode;
-using sync::PsCluster;
-using sync::RunWorkers;
+using served::PsCluster;
+using served::RunWorkers;
 using ::testing::HasSubstr;
 
 constexpr int64_t kIds = 20;

@@ -25,22 +25,11 @@ LAYERS = {
     "ps": (("table", "cluster", "channel", "base"), ()),
     "data": (("base",), ()),
     "comm": (("cluster", "channel", "base"), ("mpi.h", "nccl.h")),
+    "served": (("ps", "plan", "table", "optim", "base"), ()),
     "ops": (("program", "optim", "base"), ("ATen/", "c10/", "torch/", "dnnl.hpp")),
     "exec": (("ops", "plan", "optim", "program", "data", "base"), ("ATen/", "c10/")),
     "sync": (
-        (
-            "exec",
-            "ops",
-            "comm",
-            "ps",
-            "plan",
-            "table",
-            "optim",
-            "data",
-            "cluster",
-            "program",
-            "base",
-        ),
+        ("exec", "served", "ops", "comm", "data", "program", "base"),
         ("ATen/", "c10/", "torch/"),
     ),
     # The face: files in fleet/ itself.
@@ -48,6 +37,7 @@ LAYERS = {
         (
             "sync",
             "exec",
+            "served",
             "ops",
             "comm",
             "ps",

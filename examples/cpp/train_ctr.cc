@@ -160,7 +160,7 @@ fleet::Status Train(fleet::ParameterWorker& worker, const Flags& flags) {
     if (first && (step % 50 == 0 || step == flags.steps)) {
       const std::chrono::duration<double> spent =
           std::chrono::steady_clock::now() - start;
-      const fleet::sync::SynchronizerStats stats = worker.stats();
+      const fleet::served::SynchronizerStats stats = worker.stats();
       std::printf(
           "step %d loss %.4f  %.0f examples/s on this worker  staleness %ld\n",
           step, loss.item<float>(), step * flags.batch_size / spent.count(),

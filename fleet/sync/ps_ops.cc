@@ -8,7 +8,7 @@
 
 #include <ATen/ops/empty.h>
 
-#include "fleet/sync/ps_rows.h"
+#include "fleet/served/rows.h"
 
 namespace fleet::sync {
 namespace {
@@ -16,6 +16,11 @@ namespace {
 using at::Tensor;
 using exec::ExtensionStep;
 using program::Operation;
+using served::DenseGradient;
+using served::GradientsOfIds;
+using served::LookupOptions;
+using served::RowsOfIds;
+using served::ServedTable;
 using StepResult = Result<std::unique_ptr<ExtensionStep>>;
 
 template <class T>
@@ -87,7 +92,7 @@ Result<TableOp> ReadTableOp(const Synchronizer& synchronizer,
                               " of ", AttrOr(op, "table_name", std::string()),
                               " is not served as a sparse one");
   }
-  read.dim = DimOf(*table);
+  read.dim = served::DimOf(*table);
   read.old = AttrOr(op, "lookup_table_version",
                     std::string("lookup_table_v2")) == "lookup_table";
   read.options.padding = AttrOr(op, "padding_idx", int64_t{-1});

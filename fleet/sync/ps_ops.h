@@ -29,9 +29,13 @@
 #include "fleet/exec/executor.h"
 #include "fleet/exec/extension.h"
 #include "fleet/program/program.h"
-#include "fleet/sync/synchronizer.h"
+#include "fleet/served/synchronizer.h"
 
 namespace fleet::sync {
+
+using served::DenseValues;
+using served::Synchronizer;
+using served::TableId;
 
 // Where dense parameters are: tensors of float32 in the host's memory, kept
 // alive. Thread-safe.

@@ -15,12 +15,19 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/program/text.h"
-#include "fleet/sync/ps_cluster.h"
+#include "fleet/served/ps_cluster.h"
 
 namespace fleet::sync {
 namespace {
 
 using at::Tensor;
+using served::DenseServed;
+using served::PsCluster;
+using served::PsMode;
+using served::ServedTable;
+using served::Soon;
+using served::SparseServed;
+using served::SynchronizerOptions;
 using ::testing::HasSubstr;
 
 constexpr char kVariables[] =

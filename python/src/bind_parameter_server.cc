@@ -237,7 +237,7 @@ void BindServedPrograms(nb::module_& m) {
 
 // ---- the worker
 
-nb::dict StatsOf(const sync::SynchronizerStats& stats) {
+nb::dict StatsOf(const served::SynchronizerStats& stats) {
   nb::dict out;
   out["steps"] = stats.steps;
   out["staleness"] = stats.staleness;
@@ -429,7 +429,7 @@ void BindWorker(nb::module_& m) {
            [](ServedWorker& self) {
              return StatsOf(ValueOrThrow(WithWorker(
                  self,
-                 [](ParameterWorker& w) -> Result<sync::SynchronizerStats> {
+                 [](ParameterWorker& w) -> Result<served::SynchronizerStats> {
                    return w.stats();
                  })));
            })

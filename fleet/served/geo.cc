@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/sync/ps_geo.h"
+#include "fleet/served/geo.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <utility>
 
-namespace fleet::sync {
+namespace fleet::served {
 
 Result<std::unique_ptr<GeoRows>> GeoRows::Make(const ServedTable& table,
                                                int num_workers) {
@@ -332,4 +332,4 @@ SynchronizerStats GeoSync::stats() const {
   return stats_;
 }
 
-}  // namespace fleet::sync
+}  // namespace fleet::served

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/sync/ps_local_merge.h"
+#include "fleet/served/local_merge.h"
 
 #include <algorithm>
 #include <cstring>
 
-namespace fleet::sync {
+namespace fleet::served {
 
 using base::Deadline;
 
@@ -132,4 +132,4 @@ Status LocalMerge::EndStep(std::span<const DenseValues> values,
   return outcome;
 }
 
-}  // namespace fleet::sync
+}  // namespace fleet::served

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/sync/synchronizer.h"
+#include "fleet/served/synchronizer.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,9 +13,9 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/sync/ps_cluster.h"
+#include "fleet/served/ps_cluster.h"
 
-namespace fleet::sync {
+namespace fleet::served {
 namespace {
 
 using namespace std::chrono_literals;
@@ -738,4 +738,4 @@ TEST(Synchronizer, RefusesATableThatItDoesNotKnow) {
 }
 
 }  // namespace
-}  // namespace fleet::sync
+}  // namespace fleet::served

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/sync/ps_async.h"
+#include "fleet/served/async.h"
 
 #include <algorithm>
 #include <chrono>
@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-namespace fleet::sync {
+namespace fleet::served {
 namespace {
 
 double SecondsSince(Deadline::TimePoint begin) {
@@ -569,4 +569,4 @@ SynchronizerStats AsyncSync::stats() const {
   return stats;
 }
 
-}  // namespace fleet::sync
+}  // namespace fleet::served

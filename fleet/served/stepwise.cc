@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/sync/ps_sync.h"
+#include "fleet/served/stepwise.h"
 
 #include <utility>
 
-namespace fleet::sync {
+namespace fleet::served {
 
 Status StepwiseSync::AddTables(std::vector<ServedTable> tables) {
   tables_.Add(std::move(tables));
@@ -135,4 +135,4 @@ SynchronizerStats StepwiseSync::stats() const {
   return stats;
 }
 
-}  // namespace fleet::sync
+}  // namespace fleet::served

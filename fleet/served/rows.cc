@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/sync/ps_rows.h"
+#include "fleet/served/rows.h"
 
 #include <algorithm>
 #include <cstring>
 #include <variant>
 
-namespace fleet::sync {
+namespace fleet::served {
 namespace {
 
 // An id of the user's is 64 bits, whatever its sign.
@@ -249,4 +249,4 @@ Status InitializeDense(ps::PsClient& client, bool is_first_worker,
   return values.empty() ? OkStatus() : client.PullDenseMany(values, deadline);
 }
 
-}  // namespace fleet::sync
+}  // namespace fleet::served

@@ -3,8 +3,8 @@
 // Gradients of one table, or of the dense parameters of one program, that wait
 // for the servers.
 
-#ifndef FLEET_SYNC_PS_SEND_QUEUE_H_
-#define FLEET_SYNC_PS_SEND_QUEUE_H_
+#ifndef FLEET_SERVED_SEND_QUEUE_H_
+#define FLEET_SERVED_SEND_QUEUE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 #include "fleet/base/deadline.h"
 
-namespace fleet::sync {
+namespace fleet::served {
 
 // Batches, each the sum of the gradients of up to `max_merge` steps. A Batch
 // has Clear(). Memory is kept for the next use. Its user locks.
@@ -76,6 +76,6 @@ class SendQueue final {
   TimePoint rests_until_{};
 };
 
-}  // namespace fleet::sync
+}  // namespace fleet::served
 
-#endif  // FLEET_SYNC_PS_SEND_QUEUE_H_
+#endif  // FLEET_SERVED_SEND_QUEUE_H_

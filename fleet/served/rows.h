@@ -2,8 +2,8 @@
 
 // Rows between the lists of ids that a step has and the keys that servers know.
 
-#ifndef FLEET_SYNC_PS_ROWS_H_
-#define FLEET_SYNC_PS_ROWS_H_
+#ifndef FLEET_SERVED_ROWS_H_
+#define FLEET_SERVED_ROWS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -16,9 +16,9 @@
 #include "fleet/base/deadline.h"
 #include "fleet/base/mutex.h"
 #include "fleet/base/status.h"
-#include "fleet/sync/synchronizer.h"
+#include "fleet/served/synchronizer.h"
 
-namespace fleet::sync {
+namespace fleet::served {
 
 using base::Deadline;
 using table::Key;
@@ -123,6 +123,6 @@ void Collect(std::span<const RowsOfIds> lookups, const LookupOptions& options,
 Status InitializeDense(ps::PsClient& client, bool is_first_worker,
                        std::span<const DenseValues> values, Deadline deadline);
 
-}  // namespace fleet::sync
+}  // namespace fleet::served
 
-#endif  // FLEET_SYNC_PS_ROWS_H_
+#endif  // FLEET_SERVED_ROWS_H_

@@ -17,12 +17,12 @@
 
 #include "fleet/base/file_system.h"
 #include "fleet/base/status_matchers.h"
-#include "fleet/sync/ps_cluster.h"
-#include "fleet/sync/synchronizer.h"
+#include "fleet/served/ps_cluster.h"
+#include "fleet/served/synchronizer.h"
 #include "fleet/table/dense_table.h"
 #include "fleet/table/sparse_table.h"
 
-namespace fleet::sync {
+namespace fleet::served {
 namespace {
 
 using namespace std::chrono_literals;
@@ -307,4 +307,4 @@ TEST(AsyncCut, PullsAndSavesInsideOfOneCutAgree) {
 }
 
 }  // namespace
-}  // namespace fleet::sync
+}  // namespace fleet::served

@@ -25,8 +25,8 @@
 //
 // No LibTorch: gradients and values are floats where the caller has them.
 
-#ifndef FLEET_SYNC_SYNCHRONIZER_H_
-#define FLEET_SYNC_SYNCHRONIZER_H_
+#ifndef FLEET_SERVED_SYNCHRONIZER_H_
+#define FLEET_SERVED_SYNCHRONIZER_H_
 
 #include <chrono>
 #include <cstddef>
@@ -42,7 +42,7 @@
 #include "fleet/plan/parameter_server.h"
 #include "fleet/ps/client.h"
 
-namespace fleet::sync {
+namespace fleet::served {
 
 using plan::PsMode;
 using plan::ServedTable;
@@ -181,6 +181,6 @@ class Synchronizer {
   virtual const ServedTable* table(TableId id) const = 0;
 };
 
-}  // namespace fleet::sync
+}  // namespace fleet::served
 
-#endif  // FLEET_SYNC_SYNCHRONIZER_H_
+#endif  // FLEET_SERVED_SYNCHRONIZER_H_

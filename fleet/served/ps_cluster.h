@@ -2,8 +2,8 @@
 
 // For tests: servers in this process, and workers as threads.
 
-#ifndef FLEET_SYNC_PS_CLUSTER_H_
-#define FLEET_SYNC_PS_CLUSTER_H_
+#ifndef FLEET_SERVED_PS_CLUSTER_H_
+#define FLEET_SERVED_PS_CLUSTER_H_
 
 #include <chrono>
 #include <cstdint>
@@ -20,9 +20,9 @@
 #include "fleet/base/status_matchers.h"
 #include "fleet/ps/client.h"
 #include "fleet/ps/server.h"
-#include "fleet/sync/synchronizer.h"
+#include "fleet/served/synchronizer.h"
 
-namespace fleet::sync {
+namespace fleet::served {
 
 inline base::Deadline Soon() {
   return base::Deadline::After(std::chrono::seconds(60));
@@ -131,6 +131,6 @@ inline void RunWorkers(int count, const std::function<void(int)>& worker_main) {
   for (std::thread& thread : threads) thread.join();
 }
 
-}  // namespace fleet::sync
+}  // namespace fleet::served
 
-#endif  // FLEET_SYNC_PS_CLUSTER_H_
+#endif  // FLEET_SERVED_PS_CLUSTER_H_

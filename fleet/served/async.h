@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef FLEET_SYNC_PS_ASYNC_H_
-#define FLEET_SYNC_PS_ASYNC_H_
+#ifndef FLEET_SERVED_ASYNC_H_
+#define FLEET_SERVED_ASYNC_H_
 
 #include <list>
 #include <map>
@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "fleet/base/mutex.h"
-#include "fleet/sync/ps_rows.h"
-#include "fleet/sync/ps_send_queue.h"
-#include "fleet/sync/synchronizer.h"
+#include "fleet/served/rows.h"
+#include "fleet/served/send_queue.h"
+#include "fleet/served/synchronizer.h"
 
-namespace fleet::sync {
+namespace fleet::served {
 
 // Gradients wait in queues, and threads of its own bring them to the servers,
 // who apply them on arrival; with every push of dense gradients the newest
@@ -160,6 +160,6 @@ class AsyncSync final : public Synchronizer {
   std::vector<std::thread> threads_ GUARDED_BY(mutex_);
 };
 
-}  // namespace fleet::sync
+}  // namespace fleet::served
 
-#endif  // FLEET_SYNC_PS_ASYNC_H_
+#endif  // FLEET_SERVED_ASYNC_H_

@@ -2,8 +2,8 @@
 
 // Trainer threads of one worker that take steps together.
 
-#ifndef FLEET_SYNC_PS_LOCAL_MERGE_H_
-#define FLEET_SYNC_PS_LOCAL_MERGE_H_
+#ifndef FLEET_SERVED_LOCAL_MERGE_H_
+#define FLEET_SERVED_LOCAL_MERGE_H_
 
 #include <cstdint>
 #include <functional>
@@ -15,9 +15,9 @@
 #include "fleet/base/interrupt.h"
 #include "fleet/base/mutex.h"
 #include "fleet/base/status.h"
-#include "fleet/sync/ps_rows.h"
+#include "fleet/served/rows.h"
 
-namespace fleet::sync {
+namespace fleet::served {
 
 // The gradients of one step of all threads. With one thread nothing is kept
 // here: its gradients can leave as they are.
@@ -71,6 +71,6 @@ class LocalMerge final {
   Step step_ GUARDED_BY(mutex_);
 };
 
-}  // namespace fleet::sync
+}  // namespace fleet::served
 
-#endif  // FLEET_SYNC_PS_LOCAL_MERGE_H_
+#endif  // FLEET_SERVED_LOCAL_MERGE_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef FLEET_SYNC_PS_GEO_H_
-#define FLEET_SYNC_PS_GEO_H_
+#ifndef FLEET_SERVED_GEO_H_
+#define FLEET_SERVED_GEO_H_
 
 #include <map>
 #include <memory>
@@ -8,12 +8,12 @@
 
 #include "fleet/base/mutex.h"
 #include "fleet/ps/sum_stream.h"
-#include "fleet/sync/ps_rows.h"
-#include "fleet/sync/synchronizer.h"
+#include "fleet/served/rows.h"
+#include "fleet/served/synchronizer.h"
 #include "fleet/table/key_index.h"
 #include "fleet/table/sparse_table.h"
 
-namespace fleet::sync {
+namespace fleet::served {
 
 // The rows of one table that this worker has met: as the local rule made them
 // (latest), and as the servers had them at the last exchange (old). One thread
@@ -114,6 +114,6 @@ class GeoSync final : public Synchronizer {
   SynchronizerStats stats_ GUARDED_BY(mutex_);
 };
 
-}  // namespace fleet::sync
+}  // namespace fleet::served
 
-#endif  // FLEET_SYNC_PS_GEO_H_
+#endif  // FLEET_SERVED_GEO_H_

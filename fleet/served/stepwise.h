@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef FLEET_SYNC_PS_SYNC_H_
-#define FLEET_SYNC_PS_SYNC_H_
+#ifndef FLEET_SERVED_STEPWISE_H_
+#define FLEET_SERVED_STEPWISE_H_
 
 #include <atomic>
 #include <vector>
 
 #include "fleet/base/mutex.h"
-#include "fleet/sync/ps_local_merge.h"
-#include "fleet/sync/ps_rows.h"
-#include "fleet/sync/synchronizer.h"
+#include "fleet/served/local_merge.h"
+#include "fleet/served/rows.h"
+#include "fleet/served/synchronizer.h"
 
-namespace fleet::sync {
+namespace fleet::served {
 
 // Modes in which a step ends when the servers have its gradients: sync, where
 // all workers' steps are one, and half-async, where each worker's is its own.
@@ -64,6 +64,6 @@ class StepwiseSync final : public Synchronizer {
   std::atomic<uint64_t> pulls_ = 0;
 };
 
-}  // namespace fleet::sync
+}  // namespace fleet::served
 
-#endif  // FLEET_SYNC_PS_SYNC_H_
+#endif  // FLEET_SERVED_STEPWISE_H_

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/sync/synchronizer.h"
+#include "fleet/served/synchronizer.h"
 
 #include <utility>
 
-#include "fleet/sync/ps_async.h"
-#include "fleet/sync/ps_geo.h"
-#include "fleet/sync/ps_sync.h"
+#include "fleet/served/async.h"
+#include "fleet/served/geo.h"
+#include "fleet/served/stepwise.h"
 
-namespace fleet::sync {
+namespace fleet::served {
 
 Result<std::unique_ptr<Synchronizer>> Synchronizer::Make(
     ps::PsClient& client, std::vector<ServedTable> tables,
@@ -36,4 +36,4 @@ Result<std::unique_ptr<Synchronizer>> Synchronizer::Make(
   return made;
 }
 
-}  // namespace fleet::sync
+}  // namespace fleet::served
