@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "fleet/base/crc32c.h"
+#include "fleet/plan/buckets.h"
+#include "fleet/plan/gradients.h"
 #include "fleet/program/op_role.h"
 #include "fleet/program/text.h"
 
@@ -123,49 +125,25 @@ Operation MakeOp(std::string type, const Bucket& bucket, int64_t number) {
   return op;
 }
 
-}  // namespace
-
+// Gradients in rows have buckets of their own.
 std::vector<Bucket> MakeBuckets(const std::vector<Gradient>& gradients,
                                 const AllReduceOptions& options) {
-  // From the end, so that the last bucket is small, and what is left over, and
-  // makes a bucket of any size, leaves first.
-  struct Open {
-    Bucket bucket;  // in reverse
-    size_t byte_size = 0;
-    size_t limit = 0;
-  };
-  std::vector<Bucket> buckets;
-  std::map<program::DType, Open> open;
-  auto close = [&](Open& o) {
-    if (o.bucket.empty()) return;
-    std::reverse(o.bucket.begin(), o.bucket.end());
-    buckets.push_back(std::exchange(o.bucket, {}));
-    o.byte_size = 0;
-    o.limit = options.bucket_bytes;
-  };
-  for (size_t i = gradients.size(); i-- > 0;) {
-    const Gradient& gradient = gradients[i];
-    if (gradient.rows || IsLarge(gradient)) {
-      buckets.push_back({gradient});
-      continue;
-    }
-    auto [entry, is_last] = open.try_emplace(gradient.dtype);
-    Open& o = entry->second;
-    if (is_last) {
-      o.limit = std::min(options.last_bucket_bytes, options.bucket_bytes);
-    }
-    if (o.byte_size + gradient.byte_size > o.limit) close(o);
-    o.bucket.push_back(gradient);
-    o.byte_size += gradient.byte_size;
+  std::vector<GradientSize> sizes;
+  for (const Gradient& gradient : gradients) {
+    sizes.push_back({.byte_size = gradient.byte_size,
+                     .type = static_cast<int>(gradient.dtype),
+                     .alone = gradient.rows || IsLarge(gradient)});
   }
-  for (auto& [dtype, o] : open) close(o);
-  std::stable_sort(buckets.begin(), buckets.end(),
-                   [](const Bucket& a, const Bucket& b) {
-                     return std::pair(MadeBy(a), a.back().name) <
-                            std::pair(MadeBy(b), b.back().name);
-                   });
+  std::vector<Bucket> buckets;
+  for (const std::vector<size_t>& positions : DivideIntoBuckets(
+           sizes, {options.bucket_bytes, options.last_bucket_bytes})) {
+    Bucket& bucket = buckets.emplace_back();
+    for (size_t i : positions) bucket.push_back(gradients[i]);
+  }
   return buckets;
 }
+
+}  // namespace
 
 size_t InsertAllReduce(program::Program& program,
                        const AllReduceOptions& options) {

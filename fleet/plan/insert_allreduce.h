@@ -13,19 +13,14 @@
 #define FLEET_PLAN_INSERT_ALLREDUCE_H_
 
 #include <cstddef>
-#include <vector>
 
-#include "fleet/plan/gradients.h"
 #include "fleet/program/program.h"
 
 namespace fleet::plan {
 
 struct AllReduceOptions {
-  // A bucket is full at so much; a gradient that is larger has its own. Larger
-  // buckets cost fewer rounds between the ranks, smaller ones leave earlier.
-  // A gradient of some megabytes has its own, too.
+  // When a bucket is full (buckets.h). A gradient of 4 MB has its own.
   size_t bucket_bytes = size_t{32} << 20;
-  // The bucket that leaves last, when no computation is left to hide it.
   size_t last_bucket_bytes = size_t{1} << 20;
   // The mean over the ranks; otherwise the sum.
   bool average = true;
@@ -34,12 +29,6 @@ struct AllReduceOptions {
   // it starts. Ranks may differ in this.
   bool overlap = true;
 };
-
-// Divides gradients, which stay in their order, among buckets of one type each.
-// Gradients in rows have buckets of their own. In the order of the last
-// gradient in each.
-std::vector<std::vector<Gradient>> MakeBuckets(
-    const std::vector<Gradient>& gradients, const AllReduceOptions& options);
 
 // For all gradients of the main block that FindGradients names. Returns the
 // number of buckets. What is there already stays; once more, it changes

@@ -202,58 +202,5 @@ TEST(InsertAllReduce, UpdatesAreDescribedSoThatRanksCanCompareThem) {
   EXPECT_NE(updates({{4, 3}}), updates({{4, 3}, {3, 2}}));
 }
 
-std::vector<std::vector<std::string>> Divide(
-    const std::vector<std::pair<size_t, program::DType>>& sizes,
-    const AllReduceOptions& options) {
-  std::vector<Gradient> gradients;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    gradients.push_back({.name = std::to_string(i),
-                         .made_by = i,
-                         .dtype = sizes[i].second,
-                         .byte_size = sizes[i].first});
-  }
-  std::vector<std::vector<std::string>> names;
-  for (const auto& bucket : MakeBuckets(gradients, options)) {
-    for (names.emplace_back(); const Gradient& gradient : bucket) {
-      names.back().push_back(gradient.name);
-    }
-  }
-  return names;
-}
-
-TEST(MakeBuckets, TheLastOneIsSmall) {
-  const auto f = program::DType::kFloat32;
-  EXPECT_THAT(Divide({{40, f}, {40, f}, {40, f}, {10, f}, {10, f}},
-                     {.bucket_bytes = 100, .last_bucket_bytes = 20}),
-              ElementsAre(ElementsAre("0"), ElementsAre("1", "2"),
-                          ElementsAre("3", "4")));
-}
-
-TEST(MakeBuckets, ALargeGradientHasItsOwn) {
-  const auto f = program::DType::kFloat32;
-  EXPECT_THAT(
-      Divide({{10, f}, {500, f}, {10, f}}, {.bucket_bytes = 100}),
-      ElementsAre(ElementsAre("0"), ElementsAre("1"), ElementsAre("2")));
-}
-
-TEST(MakeBuckets, OneOfMegabytesHasItsOwnAndSmallOnesGoTogether) {
-  const auto f = program::DType::kFloat32;
-  const size_t large = size_t{5} << 20;
-  EXPECT_THAT(
-      Divide({{10, f}, {large, f}, {10, f}, {large, f}, {10, f}, {10, f}}, {}),
-      ElementsAre(ElementsAre("1"), ElementsAre("3"),
-                  ElementsAre("0", "2", "4", "5")));
-  EXPECT_THAT(
-      Divide({{10, f}, {large, f}, {10, f}, {large, f}}, {}),
-      ElementsAre(ElementsAre("1"), ElementsAre("0", "2"), ElementsAre("3")));
-}
-
-TEST(MakeBuckets, TypesDoNotMix) {
-  const auto f = program::DType::kFloat32;
-  const auto d = program::DType::kFloat64;
-  EXPECT_THAT(Divide({{8, f}, {8, d}, {8, f}, {8, d}}, {}),
-              ElementsAre(ElementsAre("0", "2"), ElementsAre("1", "3")));
-}
-
 }  // namespace
 }  // namespace fleet::plan

@@ -6,11 +6,12 @@
 #include <vector>
 
 #include "fleet/comm/types.h"
+#include "fleet/plan/buckets.h"
 
 namespace fleet::sync {
 
 // One gradient, of the parameter at this position.
-struct GradientSize {
+struct Gradient {
   size_t count = 0;  // of elements
   comm::DataType type = comm::DataType::kFloat32;
 };
@@ -22,13 +23,12 @@ struct BucketPlan {
   size_t count = 0;                // of elements, with the gaps
 };
 
-// Divides gradients among buckets of one type each. The parameter used last in
-// the model, whose gradient comes first, is in the first bucket; parameters and
-// buckets run backward from there. A bucket is full at `bucket_bytes`, the last
-// one of each type at `last_bytes`; a gradient that is larger has its own.
-// Every gradient begins at a cache line.
-std::vector<BucketPlan> PlanBuckets(const std::vector<GradientSize>& gradients,
-                                    size_t bucket_bytes, size_t last_bytes);
+// Lays gradients into buckets of one type each (plan/buckets.h). The parameter
+// used last in the model, whose gradient comes first, is in the first bucket;
+// parameters and buckets run backward from there. Every gradient begins at a
+// cache line.
+std::vector<BucketPlan> PlanBuckets(const std::vector<Gradient>& gradients,
+                                    const plan::BucketSizes& sizes);
 
 }  // namespace fleet::sync
 

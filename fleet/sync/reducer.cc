@@ -250,7 +250,7 @@ Status Reducer::Impl::Check(const std::vector<NamedTensor>& parameters) const {
 }
 
 Status Reducer::Impl::MakeBuckets() {
-  std::vector<GradientSize> sizes;
+  std::vector<Gradient> sizes;
   std::vector<size_t> dense;  // positions in slots_
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (std::find(sparse_.begin(), sparse_.end(), i) != sparse_.end()) continue;
@@ -263,7 +263,7 @@ Status Reducer::Impl::MakeBuckets() {
       overlap_ ? options_.bucket_bytes
                : std::min(options_.bucket_bytes, kBucketBytesInCache);
   std::vector<BucketPlan> plans =
-      PlanBuckets(sizes, bucket_bytes, options_.last_bucket_bytes);
+      PlanBuckets(sizes, {bucket_bytes, options_.last_bucket_bytes});
   if (plans.empty()) plans.emplace_back();  // for the flags alone
   for (BucketPlan& plan : plans) {
     for (size_t& parameter : plan.parameters) parameter = dense[parameter];
