@@ -29,7 +29,7 @@ LAYERS = {
     "ops": (("program", "optim", "base"), ("ATen/", "c10/", "torch/", "dnnl.hpp")),
     "exec": (("ops", "plan", "optim", "program", "data", "base"), ("ATen/", "c10/")),
     "sync": (
-        ("exec", "served", "ops", "comm", "data", "program", "base"),
+        ("exec", "served", "ops", "comm", "plan", "data", "program", "base"),
         ("ATen/", "c10/", "torch/"),
     ),
     # The face: files in fleet/ itself.
