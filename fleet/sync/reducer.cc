@@ -2,7 +2,6 @@
 #include "fleet/sync/reducer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <unordered_set>
 #include <utility>
@@ -15,6 +14,7 @@
 
 #include "fleet/ops/aten_error.h"
 #include "fleet/ops/backward.h"
+#include "fleet/sync/bucket_exchange.h"
 #include "fleet/sync/bucket_plan.h"
 #include "fleet/sync/row_exchange.h"
 #include "fleet/sync/tensor_collectives.h"
@@ -31,19 +31,6 @@ using comm::ReduceOp;
 // still in the last-level cache, beside those of the other ranks, when it is
 // full. Larger ones would come back from memory.
 constexpr size_t kBucketBytesInCache = size_t{12} << 20;
-
-// Copies without a dispatch where both are plain memory, as most are.
-void CopyInto(const Tensor& to, const Tensor& from) {
-  if (from.layout() == at::kStrided && from.scalar_type() == to.scalar_type() &&
-      from.device().is_cpu() && to.device().is_cpu() && from.is_contiguous() &&
-      to.is_contiguous()) {
-    std::memcpy(to.data_ptr(), from.const_data_ptr(), to.nbytes());
-  } else {
-    const at::NoGradGuard no_grad;
-    const Tensor plain = from.detach();
-    to.copy_(plain.layout() == at::kStrided ? plain : plain.to_dense());
-  }
-}
 
 }  // namespace
 
@@ -88,7 +75,7 @@ class Reducer::Impl final : public std::enable_shared_from_this<Impl> {
     Tensor values;  // the same memory, by its type
     std::vector<size_t> slots;
     size_t missing = 0;  // of its slots, in this round
-    std::optional<base::Future<>> pending;
+    BucketExchange exchange;
   };
 
   Status Check(const std::vector<NamedTensor>& parameters) const;
@@ -407,7 +394,7 @@ void Reducer::Impl::Ready(Slot& slot) {
 // ---- A round
 
 void Reducer::Impl::Begin() {
-  // Of a round that was given up.
+  // A round that was given up may still travel.
   if (Status status = WaitForBuckets(); !status.ok()) {
     throw ExchangeError(std::move(status));
   }
@@ -427,17 +414,10 @@ Status Reducer::Impl::SendReady() {
 }
 
 Status Reducer::Impl::Send(Bucket& bucket) {
-  ASSIGN_OR_RETURN(comm::Span span, SpanOf(bucket.values));
   // Behind the last bucket there is nothing left that could go on meanwhile.
-  if (!overlap_ || &bucket == &buckets_.back()) {
-    return communicator_.AllReduce(span, ReduceOp::kMean, deadline());
-  }
-  // The memory lives until the call is done, also when nobody waits any more.
-  bucket.pending = communicator_.Start(
-      [span, memory = bucket.memory, deadline = deadline()](Communicator& c) {
-        return c.AllReduce(span, ReduceOp::kMean, deadline);
-      });
-  return OkStatus();
+  return bucket.exchange.Start(communicator_, bucket.values, bucket.memory,
+                               ReduceOp::kMean, deadline(),
+                               overlap_ && &bucket != &buckets_.back());
 }
 
 void Reducer::Impl::WriteFlags(bool active) {
@@ -481,8 +461,7 @@ void Reducer::Impl::FillUnreached() {
     const Tensor& grad = slot.parameter.grad();
     if (!grad.defined()) {
       slot.view.zero_();
-    } else if (grad.layout() != at::kStrided ||
-               grad.const_data_ptr() != slot.view.const_data_ptr()) {
+    } else {
       CopyInto(slot.view, grad);
     }
   }
@@ -493,16 +472,7 @@ Status Reducer::Impl::WaitForBuckets() {
   Status first;
   if (!overlap_) return first;
   for (Bucket& bucket : buckets_) {
-    if (!bucket.pending.has_value()) continue;
-    // The call has a deadline of its own.
-    Status status =
-        bucket.pending->WaitReady(Deadline::Infinite(), options_.interrupt);
-    if (status.ok()) {
-      status = bucket.pending->Wait(Deadline::Infinite());
-    } else {
-      communicator_.Abort(status);
-    }
-    bucket.pending.reset();
+    Status status = bucket.exchange.Wait(communicator_, options_.interrupt);
     if (first.ok()) first = std::move(status);
   }
   return first;

@@ -2,7 +2,6 @@
 #include "fleet/sync/static_collectives.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <sstream>
 #include <string_view>
@@ -13,6 +12,7 @@
 
 #include "fleet/base/check.h"
 #include "fleet/ops/kernel.h"
+#include "fleet/sync/bucket_exchange.h"
 #include "fleet/sync/row_exchange.h"
 #include "fleet/sync/state.h"
 #include "fleet/sync/static_batch_norm.h"
@@ -41,16 +41,6 @@ T AttrOr(const Operation& op, std::string_view name, T initial) {
 
 bool SameMemory(const Tensor& a, const Tensor& b) {
   return a.defined() && b.defined() && a.const_data_ptr() == b.const_data_ptr();
-}
-
-void CopyInto(const Tensor& to, const Tensor& from) {
-  if (SameMemory(to, from)) return;
-  if (from.device().is_cpu() && to.device().is_cpu() && from.is_contiguous() &&
-      to.is_contiguous() && from.scalar_type() == to.scalar_type()) {
-    std::memcpy(to.data_ptr(), from.const_data_ptr(), to.nbytes());
-  } else {
-    to.copy_(from);
-  }
 }
 
 // Into the variable's memory if it has some, else by giving it the tensor.
@@ -133,7 +123,7 @@ class StaticCollectives::Bucket final {
   // Begins an exchange that Wait() ends. With `blocking`, it is done on return.
   Status Start(std::span<const Tensor> gradients, ReduceOp op, bool blocking) {
     Communicator& communicator = *group_.communicator;
-    // Of a run that was given up.
+    // The exchange of a run that was given up may still go on.
     RETURN_IF_ERROR(Wait());
     if (gradients.size() == 1 && gradients[0].layout() == at::kSparse) {
       return ExchangeOne(gradients[0], op);
@@ -152,30 +142,13 @@ class StaticCollectives::Bucket final {
     for (size_t i = 0; i < gradients.size(); ++i) {
       CopyInto(views_[i], gradients[i]);
     }
-    ASSIGN_OR_RETURN(comm::Span span, SpanOf(values_));
-    if (!overlap_ || blocking) {
-      return communicator.AllReduce(span, op, deadline());
-    }
-    // The memory lives until the call is done, also when nobody waits any more.
-    pending_ = communicator.Start(
-        [span, op, memory = memory_, deadline = deadline()](Communicator& c) {
-          return c.AllReduce(span, op, deadline);
-        });
-    return OkStatus();
+    return exchange_.Start(communicator, values_, memory_, op, deadline(),
+                           overlap_ && !blocking);
   }
 
   // Until what was started is done.
   Status Wait() {
-    if (!pending_.has_value()) return OkStatus();
-    // The call has a deadline of its own.
-    Status status = pending_->WaitReady(Deadline::Infinite(), group_.interrupt);
-    if (status.ok()) {
-      status = pending_->Wait(Deadline::Infinite());
-    } else {
-      group_.communicator->Abort(status);
-    }
-    pending_.reset();
-    return status;
+    return exchange_.Wait(*group_.communicator, group_.interrupt);
   }
 
   void Give(std::span<Tensor> outputs) const {
@@ -285,7 +258,7 @@ class StaticCollectives::Bucket final {
   Tensor values_;              // the same memory, by its type
   std::vector<Tensor> views_;  // of values_, by gradient
   Tensor rows_;                // the last sparse one
-  std::optional<base::Future<>> pending_;
+  BucketExchange exchange_;
 };
 
 namespace {
