@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
@@ -320,9 +321,10 @@ Result<std::vector<at::Tensor>> Plan::Run(std::span<const at::Tensor> feeds,
       fetched.push_back(std::move(copy));
     }
   }
-  for (Moved& moved : moved_) {
-    tensors_[moved.value] = std::move(moved.tensor);
-    SetAddress(moved.value, moved.address);
+  // The last first: a value that moved twice comes back to where it began.
+  for (auto moved = moved_.rbegin(); moved != moved_.rend(); ++moved) {
+    tensors_[moved->value] = std::move(moved->tensor);
+    SetAddress(moved->value, moved->address);
   }
   moved_.clear();
   for (int value : feeds_) tensors_[value].reset();
@@ -370,7 +372,10 @@ Status Plan::RunNodes(const ops::Context& context) {
 at::Tensor Plan::TensorOf(int value) {
   if (tensors_[value].defined()) return tensors_[value];
   const Value& v = graph_.values[value];
-  if (memory_[value] == nullptr) return {};
+  if (memory_[value] == nullptr) {
+    if (!v.dense || v.numel() != 0) return {};
+    return at::empty(v.type.dims, ops::ToScalarType(v.type.dtype));
+  }
   const at::TensorOptions options(ops::ToScalarType(v.type.dtype));
   if (!v.channels_last) {
     return at::from_blob(memory_[value], v.type.dims, options);
@@ -380,32 +385,58 @@ at::Tensor Plan::TensorOf(int value) {
                        {d[1] * d[2] * d[3], 1, d[3] * d[1], d[1]}, options);
 }
 
-// Whether a result is a view of planned memory, which will hold something else
-// soon, of a tensor that another value holds, or of a variable of the scope,
-// which a later step may change.
-bool Plan::SeesOther(const Node& node, const at::Tensor& made) const {
-  const auto* data = static_cast<const char*>(made.const_data_ptr());
-  const auto* begin = static_cast<const char*>(arena_.const_data_ptr());
-  if (data >= begin && data < begin + arena_bytes_) return true;
-  return std::any_of(node.inputs.begin(), node.inputs.end(), [&](int input) {
-    if (input == kNone) return false;
-    const Value& value = graph_.values[input];
-    if (value.origin == Value::kKept) {
-      return tensors_[input].storage().is_alias_of(made.storage());
+// Whether a view of a value may live longer than the value: its tensor owns
+// the memory and nobody writes there again. It is not so for planned memory and
+// the homes of extensions, which other values take over; for a value in the
+// memory of another, whose tensor here owns nothing; and for what a later step
+// changes in place.
+bool Plan::KeepsItsMemory(int value) const {
+  const Value& v = graph_.values[value];
+  const bool direct = v.maker != kNone && graph_.nodes[v.maker].direct;
+  return tensors_[value].defined() && !v.pinned && !direct;
+}
+
+// Puts the inputs of a node into the frame, and takes down those of which it
+// must not give views.
+void Plan::Lend(const Node& node) {
+  lent_.clear();
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const int value = node.inputs[i];
+    if (value == kNone) continue;
+    at::Tensor& tensor = frame_[node.step->inputs[i]];
+    tensor = TensorOf(value);
+    if (!tensor.defined() || KeepsItsMemory(value)) continue;
+    if (tensor.is_sparse()) {
+      lent_.push_back(tensor._indices());
+      lent_.push_back(tensor._values());
+    } else {
+      lent_.push_back(tensor);
     }
-    // One that shows the memory of another value does not keep it alive.
-    const auto* seen = static_cast<const char*>(memory_[input]);
-    return !tensors_[input].defined() && data >= seen &&
-           data < seen + ByteSize(value);
-  });
+  }
+}
+
+// `made` itself, or a copy where it lies in memory that the node was lent.
+at::Tensor Plan::Owned(at::Tensor made) const {
+  const bool is_lent =
+      std::any_of(lent_.begin(), lent_.end(), [&](const at::Tensor& tensor) {
+        return tensor.storage().is_alias_of(made.storage());
+      });
+  return is_lent ? made.clone() : std::move(made);
+}
+
+// The ids and the rows of a sparse gradient are often those that the node was
+// given, under another shape.
+at::Tensor Plan::OwnedSparse(const at::Tensor& made) const {
+  const at::Tensor indices = made._indices(), values = made._values();
+  const at::Tensor own_indices = Owned(indices), own_values = Owned(values);
+  if (own_indices.is_same(indices) && own_values.is_same(values)) return made;
+  return at::_sparse_coo_tensor_unsafe(own_indices, own_values, made.sizes(),
+                                       made.options(), made.is_coalesced());
 }
 
 Status Plan::RunGeneral(Node& node, const ops::Context& context) {
   Step& step = *node.step;
-  for (size_t i = 0; i < step.inputs.size(); ++i) {
-    if (node.inputs[i] == kNone) continue;
-    frame_[step.inputs[i]] = TensorOf(node.inputs[i]);
-  }
+  Lend(node);
   Frame frame{frame_, {}, {}, context};
   Status status = step.Run(frame);
   for (size_t i = 0; status.ok() && i < step.outputs.size(); ++i) {
@@ -414,10 +445,10 @@ Status Plan::RunGeneral(Node& node, const ops::Context& context) {
     const Value& value = graph_.values[out];
     at::Tensor& made = frame_[step.outputs[i]];
     if (!value.dense) {
-      // The values of a sparse gradient are often those of the op's input.
-      if (made.defined() && made.is_sparse() &&
-          SeesOther(node, made._values())) {
-        made = made.clone();
+      if (made.defined() && made.is_sparse()) {
+        made = OwnedSparse(made);
+      } else if (made.defined() && made.has_storage()) {
+        made = Owned(made);
       }
       tensors_[out] = made;
       continue;
@@ -429,15 +460,16 @@ Status Plan::RunGeneral(Node& node, const ops::Context& context) {
     }
     made = made.contiguous(value.channels_last ? at::MemoryFormat::ChannelsLast
                                                : at::MemoryFormat::Contiguous);
-    if (value.pinned) {
-      if (made.data_ptr() == memory_[out]) continue;  // changed in place
-      moved_.push_back({out, tensors_[out], memory_[out]});
-    } else if (SeesOther(node, made)) {
-      made = made.clone();
+    if (value.pinned && memory_[out] != nullptr &&
+        made.data_ptr() == memory_[out]) {
+      continue;  // changed in place
     }
+    made = Owned(made);
+    if (value.pinned) moved_.push_back({out, tensors_[out], memory_[out]});
     tensors_[out] = made;
     SetAddress(out, made.data_ptr());
   }
+  lent_.clear();
   for (Place place : step.inputs) {
     if (place != kNothing) frame_[place].reset();
   }

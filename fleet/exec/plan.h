@@ -84,7 +84,10 @@ class Plan final {
   Status RunNodes(const ops::Context& context);
   Status RunGeneral(Node& node, const ops::Context& context);
   at::Tensor TensorOf(int value);
-  bool SeesOther(const Node& node, const at::Tensor& made) const;
+  bool KeepsItsMemory(int value) const;
+  void Lend(const Node& node);
+  at::Tensor Owned(at::Tensor made) const;
+  at::Tensor OwnedSparse(const at::Tensor& made) const;
   Status Explain(const Node& node, const Status& reason) const;
 
   Graph graph_;
@@ -110,6 +113,8 @@ class Plan final {
   std::vector<std::pair<int, int64_t>> in_arena_;  // values and offsets
   int64_t arena_bytes_ = 0;
   std::vector<at::Tensor> frame_;  // by place, for general steps
+  // What the general step that runs got and must not give on (see Lend).
+  std::vector<at::Tensor> lent_;
   std::span<const std::string> names_;
 };
 

@@ -118,6 +118,37 @@ TEST_F(PlanTest, SparseGradientsOfEmbeddings) {
   EXPECT_NE(schedule->last_plan(), nullptr);
 }
 
+// The ids of such a gradient are a view of a value that lives in the memory of
+// another, and are read after both have ended.
+TEST_F(PlanTest, SparseGradientsKeepTheirIds) {
+  Data("ids", {-1, 2}, DType::kInt64);
+  std::vector<std::string> parts, columns;
+  for (int64_t i = 0; i < 2; ++i) {
+    std::string column = Op(
+        "slice", {{"Input", {"ids"}}}, {"Out"},
+        {{"axes", Ints({1})}, {"starts", Ints({i})}, {"ends", Ints({i + 1})}});
+    columns.push_back(Unary("squeeze2", column, {{"axes", Ints({1})}}));
+    const std::string table = Parameter("table" + std::to_string(i), {7, 4});
+    parts.push_back(Op("lookup_table_v2",
+                       {{"W", {table}}, {"Ids", {columns.back()}}}, {"Out"},
+                       {{"is_sparse", Bool(true)}}));
+  }
+  // The gradients of `parts` are tensors of their own.
+  std::string rows = Op("concat", {{"X", parts}}, {"Out"}, {{"axis", Int(1)}});
+  std::string loss = Unary("mean", Unary("square", rows));
+  Backward(loss);
+  // As large as the columns of ids: what takes over memory that they left.
+  std::string other =
+      Unary("cast", "ids", {{"in_dtype", Int(3)}, {"out_dtype", Int(5)}});
+  Sgd(0.5);
+  Schedule* schedule = Compare(
+      [] {
+        return std::vector<at::Tensor>{at::randint(0, 7, {4096, 2}, at::kLong)};
+      },
+      {"ids"}, {loss, other});
+  EXPECT_NE(schedule->last_plan(), nullptr);
+}
+
 TEST_F(PlanTest, LossesOfLogits) {
   Data("x", {-1, 5});
   Data("y", {-1, 1}, DType::kInt64);
@@ -450,6 +481,37 @@ TEST_F(PlanTest, ExtensionsWorkInPlaceInTheirMemoryOrReplace) {
         {"x"}, {loss, "fc.w@GRAD"});
     ASSERT_NE(schedule->last_plan(), nullptr);
     EXPECT_EQ(exchange->at_home, has_home);
+  }
+}
+
+// Gradients that are parts of another value: what changes them in place must
+// not change it, and they outlive it.
+TEST_F(PlanTest, ExtensionsChangeGradientsThatAreViews) {
+  Data("x", {-1, 6});
+  std::string w = Op(
+      "concat", {{"X", {Parameter("up", {2, 3}), Parameter("down", {4, 3})}}},
+      {"Out"});
+  std::string loss = Unary("mean", Unary("square", Binary("mul", "x", w)));
+  Backward(loss);
+  for (int times = 0; times < 2; ++times) {
+    for (const std::string& name : parameters_) {
+      block().Append({.type = "exchange",
+                      .inputs = {{"X", {name + "@GRAD"}}},
+                      .outputs = {{"Out", {name + "@GRAD"}}}});
+    }
+  }
+  std::string other = Unary("scale", w + "@GRAD", {{"scale", Float(3)}});
+  Sgd(0.1);
+  for (bool replaces : {false, true}) {
+    auto exchange = std::make_shared<Exchange>();
+    exchange->replaces = replaces;
+    extensions_["exchange"] = exchange;
+    Schedule* schedule = Compare(
+        [] {
+          return std::vector<at::Tensor>{at::randn({5, 6})};
+        },
+        {"x"}, {loss, other, "up@GRAD", "down@GRAD"});
+    EXPECT_NE(schedule->last_plan(), nullptr);
   }
 }
 
