@@ -8,6 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as T
 from op_check import check, floats
+from paddle import static
+from static_check import fresh_programs  # noqa: F401
 
 CLOSE = {"rtol": 1e-6, "atol": 1e-9}
 
@@ -221,6 +223,35 @@ def test_normalize(p):
         floats(3, 4, 5),
         **CLOSE,
     )
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, float("inf")])
+def test_the_gradient_of_normalize_at_a_row_of_zeros(p):
+    """Such a row is divided by epsilon, and so is its gradient."""
+    values = np.array([[0, 0], [3, -4]], "float32")
+    weights = np.array([[1, 2], [1, 2]], "float32")
+    x = paddle.to_tensor(values, stop_gradient=False)
+    (F.normalize(x, p) * paddle.to_tensor(weights)).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy()[0], [1e12, 2e12], rtol=1e-6)
+    assert np.isfinite(x.grad.numpy()).all()
+
+
+@pytest.mark.usefixtures("fresh_programs")
+def test_the_gradient_of_normalize_at_a_row_of_zeros_in_a_program():
+    x = static.data("x", [None, 2])
+    x.stop_gradient = False
+    w = static.data("w", [2])
+    (dx,) = static.gradients([(F.normalize(x) * w).sum()], [x])
+    exe = static.Executor()
+    feed = {
+        "x": np.array([[0, 0], [3, 4]], "float32"),
+        "w": np.array([1, 2], "float32"),
+    }
+    for _ in range(3):
+        (got,) = exe.run(feed=feed, fetch_list=[dx])
+        # Of x / |x|: (w - y (w y)) / |x|, with w = (1, 2) and y = (0.6, 0.8).
+        wanted = [[1e12, 2e12], [(1 - 0.6 * 2.2) / 5, (2 - 0.8 * 2.2) / 5]]
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])

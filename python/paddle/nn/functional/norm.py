@@ -150,13 +150,7 @@ def normalize(x, p=2, axis=1, epsilon=1e-12, name=None):
     """x over its p-norm along `axis`, which counts as epsilon at least."""
     if len(x.shape) == 1:
         axis = 0
-    if p == 2:
-        length = _ops.sqrt(_ops.reduce_sum(_ops.square(x), [axis], True))
-    elif p == 1:
-        length = _ops.reduce_sum(_ops.abs(x), [axis], True)
-    elif p == float("inf"):
-        length = _ops.reduce_max(_ops.abs(x), [axis], True)
-    else:
-        powers = _ops.reduce_sum(_ops.pow(_ops.abs(x), p), [axis], True)
-        length = _ops.pow(powers, 1.0 / p)
+    # One op, whose gradient is zero where the norm is: that of a root would be
+    # infinite there, and a row of zeros would get nan.
+    length = _ops.p_norm(x, float(p), axis, epsilon, True)
     return x / _ops.clip(length, epsilon, float("inf"))
