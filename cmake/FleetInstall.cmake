@@ -37,9 +37,14 @@ if(modules)
   install(TARGETS ${modules} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
                                      COMPONENT development)
 endif()
+# No header of tests, and none of the program fleetrun.
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/fleet
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
-        FILES_MATCHING PATTERN "*.h")
+        FILES_MATCHING PATTERN "*.h"
+        PATTERN "fleet/testing" EXCLUDE
+        PATTERN "fleet/launch" EXCLUDE
+        PATTERN "*_conformance*.h" EXCLUDE
+        PATTERN "status_matchers.h" EXCLUDE)
 
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/fleet)
 install(EXPORT fleetTargets NAMESPACE fleet:: DESTINATION ${config_dir}

@@ -41,7 +41,7 @@ function(fleet_torch_test_main)
     return()
   endif()
   add_library(fleet_torch_test_main OBJECT
-              ${PROJECT_SOURCE_DIR}/fleet/ops/torch_test_main.cc)
+              ${PROJECT_SOURCE_DIR}/fleet/testing/torch_test_main.cc)
   target_link_libraries(fleet_torch_test_main PRIVATE fleet_options fleet_torch
                                                       GTest::gmock)
   target_compile_options(fleet_torch_test_main PRIVATE -O0)

@@ -14,7 +14,7 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/distributed_sampler.h"
-#include "fleet/fleet_fixtures.h"
+#include "fleet/testing/fleet_fixtures.h"
 
 namespace fleet {
 namespace {

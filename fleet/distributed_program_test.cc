@@ -19,10 +19,10 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/fleet_fixtures.h"
 #include "fleet/plan/backward.h"
 #include "fleet/program/op_role.h"
 #include "fleet/program/text.h"
+#include "fleet/testing/fleet_fixtures.h"
 
 namespace fleet {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/collectives.h"
-#include "fleet/fleet_fixtures.h"
+#include "fleet/testing/fleet_fixtures.h"
 
 namespace fleet {
 namespace {

@@ -18,7 +18,7 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/parameter_server_fixtures.h"
+#include "fleet/testing/parameter_server_fixtures.h"
 
 namespace fleet {
 namespace {

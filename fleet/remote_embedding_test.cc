@@ -18,7 +18,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/served/ps_cluster.h"
+#include "fleet/testing/ps_cluster.h"
 
 namespace fleet {
 namespace {

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "fleet/comm/shared_memory_fixtures.h"
+#include "fleet/testing/forked_ranks.h"
 
 #include "benchmarks/collectives/peer.h"
 

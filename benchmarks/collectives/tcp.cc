@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "fleet/comm/shared_memory_fixtures.h"
+#include "fleet/testing/forked_ranks.h"
 
 namespace {
 

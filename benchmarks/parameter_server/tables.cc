@@ -28,8 +28,8 @@
 
 #include "fleet/ps/client.h"
 #include "fleet/ps/server.h"
-#include "fleet/table/benchmark_keys.h"
 #include "fleet/table/sparse_table.h"
+#include "fleet/testing/benchmark_keys.h"
 
 namespace {
 

@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <fcntl.h>
 #include <optional>
 #include <string>
@@ -17,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
+#include "fleet/testing/temporary_folder.h"
 
 namespace fleet::base {
 namespace {
@@ -27,17 +27,11 @@ using ::testing::HasSubstr;
 
 class FileSystem : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "/fleet_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string Read(const Path& path) { return ReadFile(path).value(); }
   std::vector<std::string> List() { return ListFolder(folder_).value(); }
 
-  Path folder_;
+  testing::TemporaryFolder temporary_;
+  const Path folder_ = temporary_.path();
 };
 
 // While it lives, a write beyond `bytes` fails as on a full disk (EFBIG).

@@ -30,8 +30,8 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/channel/channel.h"
-#include "fleet/channel/channel_fixtures.h"
 #include "fleet/channel/meet.h"
+#include "fleet/testing/channel_fixtures.h"
 
 namespace fleet::channel {
 

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/channel/channel_fixtures.h"
 #include "fleet/channel/meet.h"
+#include "fleet/testing/channel_fixtures.h"
 
 namespace fleet::channel {
 namespace {

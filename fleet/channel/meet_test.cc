@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/channel/channel_fixtures.h"
+#include "fleet/testing/channel_fixtures.h"
 
 namespace fleet::channel {
 namespace {

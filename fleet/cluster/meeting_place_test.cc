@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/cluster/membership_fixtures.h"
+#include "fleet/testing/membership_fixtures.h"
 
 namespace fleet::cluster {
 namespace {

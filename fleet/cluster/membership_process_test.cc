@@ -20,7 +20,7 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/cluster/membership.h"
-#include "fleet/cluster/membership_fixtures.h"
+#include "fleet/testing/membership_fixtures.h"
 
 namespace fleet::cluster {
 namespace {

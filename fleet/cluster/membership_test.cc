@@ -13,9 +13,9 @@
 #include "fleet/base/mutex.h"
 #include "fleet/base/status_matchers.h"
 #include "fleet/channel/meet.h"
-#include "fleet/cluster/membership_fixtures.h"
 #include "fleet/cluster/membership_protocol.h"
 #include "fleet/cluster/store_conformance.h"
+#include "fleet/testing/membership_fixtures.h"
 
 namespace fleet::cluster {
 namespace {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/cluster/role_fixtures.h"
+#include "fleet/testing/role_fixtures.h"
 
 namespace fleet::cluster {
 namespace {

@@ -8,7 +8,7 @@
 #include "fleet/base/status_matchers.h"
 #include "fleet/cluster/launcher_role.h"
 #include "fleet/cluster/paddle_role.h"
-#include "fleet/cluster/role_fixtures.h"
+#include "fleet/testing/role_fixtures.h"
 
 namespace fleet::cluster {
 namespace {

@@ -23,8 +23,11 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/cluster/store.h"
+#include "fleet/testing/deadlines.h"
 
 namespace fleet::cluster {
+
+using testing::Patient;
 
 // One store as its members see it. They may share an object or have one each.
 class StoreGroup {
@@ -82,16 +85,12 @@ class StoreConformance : public testing::TestWithParam<MakeStoreGroup> {
     for (int i = 0; i < kSize; ++i) member(i).Abort(reason);
   }
 
-  // Long enough for any machine; reached only when something is broken.
-  static base::Deadline Patient() {
-    return base::Deadline::After(std::chrono::seconds(60));
-  }
   // Already over: a call looks once and does not wait.
   static base::Deadline Past() {
     return base::Deadline::After(std::chrono::seconds(-1));
   }
   // For calls that are meant to run out of time.
-  static base::Deadline Soon() {
+  static base::Deadline Briefly() {
     return base::Deadline::After(std::chrono::milliseconds(5));
   }
 
@@ -129,12 +128,12 @@ TEST_P(StoreConformance, WaitReturnsValuesInTheOrderOfItsKeys) {
         store.Wait({"rank/3", "rank/0", "rank/1", "rank/2"}, Patient()));
     EXPECT_THAT(values, testing::ElementsAre("9", "0", "1", "4"));
   });
-  EXPECT_THAT(member(0).Wait({}, Soon()).value(), testing::IsEmpty());
+  EXPECT_THAT(member(0).Wait({}, Briefly()).value(), testing::IsEmpty());
 }
 
 TEST_P(StoreConformance, WaitNamesTheKeysThatNeverCame) {
   EXPECT_OK(member(0).Set("rank/1", "here", Patient()));
-  EXPECT_THAT(member(0).Wait({"rank/0", "rank/1", "rank/2"}, Soon()),
+  EXPECT_THAT(member(0).Wait({"rank/0", "rank/1", "rank/2"}, Briefly()),
               StatusIs(StatusCode::kDeadlineExceeded,
                        testing::AllOf(testing::HasSubstr("2 of 3"),
                                       testing::HasSubstr("rank/0, rank/2"))));
@@ -208,7 +207,7 @@ TEST_P(StoreConformance, WhatCameBeforeABarrierIsThereAfterIt) {
 }
 
 TEST_P(StoreConformance, ABarrierNamesWhoIsMissing) {
-  const Status status = member(1).Barrier("start", 1, kSize, Soon());
+  const Status status = member(1).Barrier("start", 1, kSize, Briefly());
   EXPECT_THAT(status, StatusIs(StatusCode::kDeadlineExceeded,
                                testing::AllOf(testing::HasSubstr("start"),
                                               testing::HasSubstr("member 1"),
@@ -216,11 +215,11 @@ TEST_P(StoreConformance, ABarrierNamesWhoIsMissing) {
 }
 
 TEST_P(StoreConformance, AMemberThatGaveUpCanComeAgain) {
-  EXPECT_THAT(member(1).Barrier("start", 1, kSize, Soon()),
+  EXPECT_THAT(member(1).Barrier("start", 1, kSize, Briefly()),
               HasCode(StatusCode::kDeadlineExceeded));
   // Nobody counts 1 any more.
   EXPECT_THAT(
-      member(0).Barrier("start", 0, kSize, Soon()),
+      member(0).Barrier("start", 0, kSize, Briefly()),
       StatusIs(StatusCode::kDeadlineExceeded, testing::HasSubstr("1, 2, 3")));
   RunMembers([&](int i, Store& store) {
     EXPECT_OK(store.Barrier("start", i, kSize, Patient()));
@@ -235,8 +234,8 @@ TEST_P(StoreConformance, BarriersOfOtherNamesDoNotMix) {
 }
 
 TEST_P(StoreConformance, ABarrierOfOneDoesNotWait) {
-  EXPECT_OK(member(0).Barrier("alone", 0, 1, Soon()));
-  EXPECT_OK(member(0).Barrier("alone", 0, 1, Soon()));
+  EXPECT_OK(member(0).Barrier("alone", 0, 1, Briefly()));
+  EXPECT_OK(member(0).Barrier("alone", 0, 1, Briefly()));
 }
 
 TEST_P(StoreConformance, AMemberOutsideOfItsBarrierIsAnError) {

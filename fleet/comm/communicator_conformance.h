@@ -33,8 +33,8 @@
 #include "fleet/base/mutex.h"
 #include "fleet/base/status_matchers.h"
 #include "fleet/comm/communicator.h"
-#include "fleet/comm/communicator_failures.h"
-#include "fleet/comm/communicator_fixtures.h"
+#include "fleet/comm/communicator_conformance_failures.h"
+#include "fleet/testing/communicator_fixtures.h"
 
 namespace fleet::comm {
 

@@ -9,7 +9,7 @@
 
 #include "fleet/comm/communicator_conformance.h"
 #include "fleet/comm/shared_memory.h"
-#include "fleet/comm/shared_memory_fixtures.h"
+#include "fleet/testing/forked_ranks.h"
 
 namespace fleet::comm {
 namespace {

@@ -15,7 +15,7 @@
 #include "fleet/channel/socket.h"
 #include "fleet/cluster/store.h"
 #include "fleet/comm/communicator_conformance.h"
-#include "fleet/comm/shared_memory_fixtures.h"
+#include "fleet/testing/forked_ranks.h"
 
 namespace fleet::comm {
 namespace {

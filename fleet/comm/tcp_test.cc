@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "fleet/cluster/store.h"
-#include "fleet/comm/tcp_fixtures.h"
+#include "fleet/testing/tcp_fixtures.h"
 
 namespace fleet::comm {
 namespace {

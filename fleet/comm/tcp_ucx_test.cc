@@ -2,7 +2,7 @@
 
 // Collectives over channels that go by UCX.
 
-#include "fleet/comm/tcp_fixtures.h"
+#include "fleet/testing/tcp_fixtures.h"
 
 namespace fleet::comm {
 namespace {

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/comm/world_fixtures.h"
+#include "fleet/testing/world_fixtures.h"
 
 namespace fleet::comm {
 namespace {

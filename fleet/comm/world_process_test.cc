@@ -21,8 +21,8 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/cluster/membership.h"
-#include "fleet/cluster/membership_fixtures.h"
 #include "fleet/comm/world.h"
+#include "fleet/testing/membership_fixtures.h"
 
 namespace fleet::comm {
 namespace {

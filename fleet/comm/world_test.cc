@@ -14,7 +14,7 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/comm/communicator.h"
-#include "fleet/comm/world_fixtures.h"
+#include "fleet/testing/world_fixtures.h"
 
 namespace fleet::comm {
 namespace {

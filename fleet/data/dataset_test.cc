@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
+#include "fleet/testing/deadlines.h"
 
 namespace fleet::data {
 namespace {
@@ -20,8 +21,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Ints = std::vector<int64_t>;
-
-Deadline Soon() { return Deadline::After(std::chrono::seconds(30)); }
+using testing::Soon;
 
 // Files whose samples are the numbers from 0 on.
 class DatasetTest : public ::testing::Test {

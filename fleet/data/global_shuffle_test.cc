@@ -18,6 +18,7 @@
 #include "fleet/base/mutex.h"
 #include "fleet/base/status_matchers.h"
 #include "fleet/data/dataset.h"
+#include "fleet/testing/deadlines.h"
 
 namespace fleet::data {
 namespace {
@@ -91,9 +92,7 @@ class TableExchange final : public Exchange {
   const int size_;
 };
 
-Deadline Soon(int seconds = 60) {
-  return Deadline::After(std::chrono::seconds(seconds));
-}
+using testing::Soon;
 
 using Ints = std::vector<int64_t>;
 

@@ -37,7 +37,7 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/exec/plan_fixture.h"
+#include "fleet/testing/exec_plan_fixtures.h"
 
 namespace fleet::exec {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "fleet/plan/plan_fixtures.h"
+#include "fleet/testing/plan_fixtures.h"
 
 namespace fleet::plan {
 namespace {

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "fleet/plan/plan_fixtures.h"
+#include "fleet/testing/plan_fixtures.h"
 
 namespace fleet::plan {
 namespace {

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "fleet/plan/served_fixtures.h"
+#include "fleet/testing/served_plan_fixtures.h"
 
 namespace fleet::plan {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "fleet/plan/backward.h"
 #include "fleet/plan/prune.h"
-#include "fleet/plan/served_fixtures.h"
 #include "fleet/program/op_role.h"
+#include "fleet/testing/served_plan_fixtures.h"
 
 namespace fleet::plan {
 namespace {

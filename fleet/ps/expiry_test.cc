@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "fleet/ps/ps_fixtures.h"
+#include "fleet/testing/ps_fixtures.h"
 
 namespace fleet::ps {
 namespace {

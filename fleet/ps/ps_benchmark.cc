@@ -16,7 +16,7 @@
 #include "fleet/base/check.h"
 #include "fleet/ps/client.h"
 #include "fleet/ps/server.h"
-#include "fleet/table/benchmark_keys.h"
+#include "fleet/testing/benchmark_keys.h"
 
 namespace fleet::ps {
 namespace {

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "fleet/ps/ps_fixtures.h"
+#include "fleet/testing/ps_fixtures.h"
 
 namespace fleet::ps {
 namespace {

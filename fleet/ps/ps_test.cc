@@ -5,14 +5,14 @@
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <filesystem>
 #include <numeric>
 #include <random>
 #include <thread>
 #include <unistd.h>
 
 #include "fleet/channel/in_process.h"
-#include "fleet/ps/ps_fixtures.h"
+#include "fleet/testing/ps_fixtures.h"
+#include "fleet/testing/temporary_folder.h"
 
 namespace fleet::ps {
 namespace {
@@ -303,9 +303,8 @@ TEST_P(PsConformance, TellsOthersThatAWorkerIsLost) {
 }
 
 TEST_P(PsConformance, SavesLoadsAndShrinks) {
-  std::string folder =
-      (std::filesystem::temp_directory_path() / "fleet-ps-XXXXXX").string();
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  testing::TemporaryFolder temporary;
+  const std::string folder = temporary.path().string();
   std::vector<Key> keys(1000);
   std::iota(keys.begin(), keys.end(), 0);
   std::vector<float> values(kDenseSize, 3.0f);
@@ -336,7 +335,6 @@ TEST_P(PsConformance, SavesLoadsAndShrinks) {
   std::vector<float> got(kDenseSize);
   ASSERT_OK(client->PullDense(kDense, got, Soon()));
   EXPECT_EQ(got, values);
-  std::filesystem::remove_all(folder);
 }
 
 TEST_P(PsConformance, MakesTablesThatAWorkerDescribes) {

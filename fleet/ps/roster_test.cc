@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
+#include "fleet/testing/deadlines.h"
 
 namespace fleet::ps {
 namespace {
@@ -18,8 +19,8 @@ using namespace std::chrono_literals;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
+using testing::Soon;
 
-Deadline Soon() { return Deadline::After(60s); }
 Deadline Now() { return Deadline::After(0s); }
 
 TEST(Roster, LetsAllThroughWhenTheLastHasCome) {

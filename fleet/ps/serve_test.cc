@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "fleet/base/file_system.h"
-#include "fleet/ps/ps_fixtures.h"
+#include "fleet/testing/ps_fixtures.h"
 
 namespace fleet::ps {
 namespace {

@@ -17,10 +17,10 @@
 
 #include "fleet/base/file_system.h"
 #include "fleet/base/status_matchers.h"
-#include "fleet/served/ps_cluster.h"
 #include "fleet/served/synchronizer.h"
 #include "fleet/table/dense_table.h"
 #include "fleet/table/sparse_table.h"
+#include "fleet/testing/ps_cluster.h"
 
 namespace fleet::served {
 namespace {

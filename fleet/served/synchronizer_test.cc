@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/served/ps_cluster.h"
+#include "fleet/testing/ps_cluster.h"
 
 namespace fleet::served {
 namespace {

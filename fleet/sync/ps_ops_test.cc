@@ -15,7 +15,7 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/program/text.h"
-#include "fleet/served/ps_cluster.h"
+#include "fleet/testing/ps_cluster.h"
 
 namespace fleet::sync {
 namespace {

@@ -25,7 +25,7 @@
 #include "fleet/ops/eager.h"
 #include "fleet/ops/gemm.h"
 #include "fleet/ops/kernels.h"
-#include "fleet/sync/ranks_as_threads.h"
+#include "fleet/testing/ranks_as_threads.h"
 
 namespace fleet::sync {
 namespace {
@@ -35,6 +35,7 @@ using at::Tensor;
 using comm::Communicator;
 using testing::HasSubstr;
 using Overlap = ReducerOptions::Overlap;
+using testing::RunRanks;
 
 // Deterministic values, the same in every rank.
 Tensor Values(at::IntArrayRef shape, int seed,

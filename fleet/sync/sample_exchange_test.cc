@@ -13,10 +13,12 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/data/dataset.h"
-#include "fleet/sync/ranks_as_threads.h"
+#include "fleet/testing/ranks_as_threads.h"
 
 namespace fleet::sync {
 namespace {
+
+using testing::RunRanks;
 
 TEST(SampleExchange, AGlobalShuffleKeepsEverySampleOnce) {
   constexpr int kSize = 3;

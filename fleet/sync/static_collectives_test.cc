@@ -14,7 +14,7 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/program/text.h"
-#include "fleet/sync/ranks_as_threads.h"
+#include "fleet/testing/ranks_as_threads.h"
 
 namespace fleet::sync {
 namespace {
@@ -26,6 +26,7 @@ using exec::Feed;
 using exec::Scope;
 using program::Program;
 using ::testing::HasSubstr;
+using testing::RunRanks;
 
 // One rank's executor.
 class Runner {

@@ -17,8 +17,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "fleet/sync/ranks_as_threads.h"
 #include "fleet/sync/reducer.h"
+#include "fleet/testing/ranks_as_threads.h"
 
 namespace fleet::sync {
 namespace {
@@ -26,6 +26,7 @@ namespace {
 using at::Tensor;
 using comm::Communicator;
 using testing::HasSubstr;
+using testing::RunRanks;
 
 double Distance(const Tensor& a, const Tensor& b) {
   return ((a - b).abs().max() / b.abs().max()).item<double>();

@@ -11,7 +11,8 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/sync/ranks_as_threads.h"
+#include "fleet/testing/deadlines.h"
+#include "fleet/testing/ranks_as_threads.h"
 
 namespace fleet::sync {
 namespace {
@@ -21,8 +22,8 @@ using at::Tensor;
 using comm::Communicator;
 using comm::ReduceOp;
 using testing::HasSubstr;
-
-base::Deadline Soon() { return base::Deadline::After(60s); }
+using testing::RunRanks;
+using testing::Soon;
 
 TEST(TensorCollectives, AllReduceTakesEveryType) {
   for (at::ScalarType type :

@@ -8,10 +8,15 @@
 
 #include <gtest/gtest.h>
 
-#include "fleet/table/table_fixtures.h"
+#include "fleet/base/status_matchers.h"
+#include "fleet/testing/temporary_folder.h"
 
 namespace fleet::table {
 namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::TemporaryFolder;
 
 DenseTableOptions Whole(uint64_t size) {
   DenseTableOptions options;

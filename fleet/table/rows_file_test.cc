@@ -11,10 +11,15 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/crc32c.h"
-#include "fleet/table/table_fixtures.h"
+#include "fleet/base/status_matchers.h"
+#include "fleet/testing/temporary_folder.h"
 
 namespace fleet::table {
 namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::TemporaryFolder;
 
 // More blocks than are ahead of the thread that reads or writes them.
 constexpr uint64_t kNumRows = 30'000;

@@ -9,11 +9,16 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/crc32c.h"
+#include "fleet/base/status_matchers.h"
 #include "fleet/table/sparse_table.h"
-#include "fleet/table/table_fixtures.h"
+#include "fleet/testing/temporary_folder.h"
 
 namespace fleet::table {
 namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::TemporaryFolder;
 
 SaveList List(uint64_t number, SaveKind kind, uint32_t server,
               uint32_t num_servers) {

@@ -15,8 +15,8 @@
 
 #include "fleet/base/check.h"
 #include "fleet/base/file_system.h"
-#include "fleet/table/benchmark_keys.h"
 #include "fleet/table/sparse_table.h"
+#include "fleet/testing/benchmark_keys.h"
 
 namespace fleet::table {
 

@@ -26,10 +26,13 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/table/sparse_table.h"
-#include "fleet/table/table_fixtures.h"
+#include "fleet/testing/temporary_folder.h"
 
 namespace fleet::table {
 
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::TemporaryFolder;
 using testing::UnorderedElementsAre;
 
 struct Backend {

@@ -2,8 +2,8 @@
 
 // A job whose ranks are threads, for tests of World.
 
-#ifndef FLEET_COMM_WORLD_FIXTURES_H_
-#define FLEET_COMM_WORLD_FIXTURES_H_
+#ifndef FLEET_TESTING_WORLD_FIXTURES_H_
+#define FLEET_TESTING_WORLD_FIXTURES_H_
 
 #include <atomic>
 #include <barrier>
@@ -21,13 +21,12 @@
 #include "fleet/base/status_matchers.h"
 #include "fleet/cluster/store.h"
 #include "fleet/comm/world.h"
+#include "fleet/testing/deadlines.h"
 
 namespace fleet::comm {
 
 using cluster::News;
-
-// Long enough for any machine; reached only when something is broken.
-inline Deadline Patient() { return Deadline::After(std::chrono::seconds(60)); }
+using testing::Patient;
 
 // What one rank tells, all hear at once.
 class FakeJob final {
@@ -134,4 +133,4 @@ inline Status Sum(Communicator& comm, int32_t& number,
 
 }  // namespace fleet::comm
 
-#endif  // FLEET_COMM_WORLD_FIXTURES_H_
+#endif  // FLEET_TESTING_WORLD_FIXTURES_H_

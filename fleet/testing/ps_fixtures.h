@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// For tests of this folder: a cluster of servers in this process.
+// For tests of servers and clients: a cluster of servers in this process.
 
-#ifndef FLEET_PS_PS_FIXTURES_H_
-#define FLEET_PS_PS_FIXTURES_H_
+#ifndef FLEET_TESTING_PS_FIXTURES_H_
+#define FLEET_TESTING_PS_FIXTURES_H_
 
 #include <chrono>
 #include <memory>
@@ -17,12 +17,12 @@
 #include "fleet/base/status_matchers.h"
 #include "fleet/ps/client.h"
 #include "fleet/ps/server.h"
+#include "fleet/testing/deadlines.h"
 
 namespace fleet::ps {
 
 using namespace std::chrono_literals;
-
-inline Deadline Soon() { return Deadline::After(60s); }
+using testing::Soon;
 
 inline constexpr TableId kEmb{0};
 inline constexpr TableId kDense{1};
@@ -110,4 +110,4 @@ class Cluster final {
 
 }  // namespace fleet::ps
 
-#endif  // FLEET_PS_PS_FIXTURES_H_
+#endif  // FLEET_TESTING_PS_FIXTURES_H_

@@ -3,8 +3,8 @@
 // For tests: a small model with an embedding, as a user builds it, and workers
 // that train it with servers in this process.
 
-#ifndef FLEET_PARAMETER_SERVER_FIXTURES_H_
-#define FLEET_PARAMETER_SERVER_FIXTURES_H_
+#ifndef FLEET_TESTING_PARAMETER_SERVER_FIXTURES_H_
+#define FLEET_TESTING_PARAMETER_SERVER_FIXTURES_H_
 
 #include <cstdint>
 #include <map>
@@ -23,7 +23,7 @@
 #include "fleet/plan/backward.h"
 #include "fleet/program/op_role.h"
 #include "fleet/program/text.h"
-#include "fleet/served/ps_cluster.h"
+#include "fleet/testing/ps_cluster.h"
 
 namespace fleet {
 
@@ -235,4 +235,4 @@ class CtrWorker final {
 
 }  // namespace fleet
 
-#endif  // FLEET_PARAMETER_SERVER_FIXTURES_H_
+#endif  // FLEET_TESTING_PARAMETER_SERVER_FIXTURES_H_

@@ -4,8 +4,8 @@
 // includes: ranks that make different calls, are late, leave, or are aborted.
 // Needs all ranks in this process.
 
-#ifndef FLEET_COMM_COMMUNICATOR_FAILURES_H_
-#define FLEET_COMM_COMMUNICATOR_FAILURES_H_
+#ifndef FLEET_COMM_COMMUNICATOR_CONFORMANCE_FAILURES_H_
+#define FLEET_COMM_COMMUNICATOR_CONFORMANCE_FAILURES_H_
 
 #include <algorithm>
 #include <atomic>
@@ -24,7 +24,7 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/comm/communicator.h"
-#include "fleet/comm/communicator_fixtures.h"
+#include "fleet/testing/communicator_fixtures.h"
 
 namespace fleet::comm {
 
@@ -374,4 +374,4 @@ TEST_P(CommunicatorFailures, AnEndDoesNotWaitForStartedCallsOfOthers) {
 
 }  // namespace fleet::comm
 
-#endif  // FLEET_COMM_COMMUNICATOR_FAILURES_H_
+#endif  // FLEET_COMM_COMMUNICATOR_CONFORMANCE_FAILURES_H_

@@ -2,8 +2,8 @@
 
 // For tests: ranks that meet over loopback.
 
-#ifndef FLEET_COMM_TCP_FIXTURES_H_
-#define FLEET_COMM_TCP_FIXTURES_H_
+#ifndef FLEET_TESTING_TCP_FIXTURES_H_
+#define FLEET_TESTING_TCP_FIXTURES_H_
 
 #include <atomic>
 #include <functional>
@@ -49,4 +49,4 @@ inline CommunicatorKind LoopbackKind(std::string name,
 
 }  // namespace fleet::comm
 
-#endif  // FLEET_COMM_TCP_FIXTURES_H_
+#endif  // FLEET_TESTING_TCP_FIXTURES_H_

@@ -2,8 +2,8 @@
 
 // For tests: servers in this process, and workers as threads.
 
-#ifndef FLEET_SERVED_PS_CLUSTER_H_
-#define FLEET_SERVED_PS_CLUSTER_H_
+#ifndef FLEET_TESTING_PS_CLUSTER_H_
+#define FLEET_TESTING_PS_CLUSTER_H_
 
 #include <chrono>
 #include <cstdint>
@@ -21,12 +21,11 @@
 #include "fleet/ps/client.h"
 #include "fleet/ps/server.h"
 #include "fleet/served/synchronizer.h"
+#include "fleet/testing/deadlines.h"
 
 namespace fleet::served {
 
-inline base::Deadline Soon() {
-  return base::Deadline::After(std::chrono::seconds(60));
-}
+using testing::Soon;
 
 inline ServedTable SparseServed(uint32_t id, const std::string& name,
                                 size_t dim, const optim::UpdateRule& rule = {},
@@ -133,4 +132,4 @@ inline void RunWorkers(int count, const std::function<void(int)>& worker_main) {
 
 }  // namespace fleet::served
 
-#endif  // FLEET_SERVED_PS_CLUSTER_H_
+#endif  // FLEET_TESTING_PS_CLUSTER_H_

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// For tests of this folder: roles that meet at a port of this host.
+// For tests of memberships: roles that meet at a port of this host.
 
-#ifndef FLEET_CLUSTER_MEMBERSHIP_FIXTURES_H_
-#define FLEET_CLUSTER_MEMBERSHIP_FIXTURES_H_
+#ifndef FLEET_TESTING_MEMBERSHIP_FIXTURES_H_
+#define FLEET_TESTING_MEMBERSHIP_FIXTURES_H_
 
 #include <chrono>
 #include <cstdint>
@@ -17,13 +17,11 @@
 #include "fleet/channel/socket.h"
 #include "fleet/cluster/membership.h"
 #include "fleet/cluster/role.h"
+#include "fleet/testing/deadlines.h"
 
 namespace fleet::cluster {
 
-// Long enough for any machine; reached only when something is broken.
-inline base::Deadline Patient() {
-  return base::Deadline::After(std::chrono::seconds(60));
-}
+using testing::Patient;
 
 // A socket that listens at a free port of this host, as a launcher makes it.
 // Not an Fd: forked ranks inherit it.
@@ -78,4 +76,4 @@ inline JoinOptions Options() {
 
 }  // namespace fleet::cluster
 
-#endif  // FLEET_CLUSTER_MEMBERSHIP_FIXTURES_H_
+#endif  // FLEET_TESTING_MEMBERSHIP_FIXTURES_H_

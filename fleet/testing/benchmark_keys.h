@@ -2,8 +2,8 @@
 
 // For benchmarks: requests of keys.
 
-#ifndef FLEET_TABLE_BENCHMARK_KEYS_H_
-#define FLEET_TABLE_BENCHMARK_KEYS_H_
+#ifndef FLEET_TESTING_BENCHMARK_KEYS_H_
+#define FLEET_TESTING_BENCHMARK_KEYS_H_
 
 #include <algorithm>
 #include <cmath>
@@ -52,4 +52,4 @@ inline Requests ZipfRequests(size_t count, size_t num_keys, uint64_t num_rows) {
 
 }  // namespace fleet::table
 
-#endif  // FLEET_TABLE_BENCHMARK_KEYS_H_
+#endif  // FLEET_TESTING_BENCHMARK_KEYS_H_

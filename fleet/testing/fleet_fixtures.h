@@ -2,8 +2,8 @@
 
 // For tests: a job whose ranks are threads.
 
-#ifndef FLEET_FLEET_FIXTURES_H_
-#define FLEET_FLEET_FIXTURES_H_
+#ifndef FLEET_TESTING_FLEET_FIXTURES_H_
+#define FLEET_TESTING_FLEET_FIXTURES_H_
 
 #include <functional>
 #include <thread>
@@ -12,8 +12,8 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/cluster/membership_fixtures.h"
 #include "fleet/fleet.h"
+#include "fleet/testing/membership_fixtures.h"
 
 namespace fleet {
 
@@ -36,4 +36,4 @@ inline void RunJob(int size, const std::function<void(Fleet&)>& rank_main) {
 
 }  // namespace fleet
 
-#endif  // FLEET_FLEET_FIXTURES_H_
+#endif  // FLEET_TESTING_FLEET_FIXTURES_H_

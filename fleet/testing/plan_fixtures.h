@@ -2,8 +2,8 @@
 
 // For tests: a small model as a program, and programs as text.
 
-#ifndef FLEET_PLAN_PLAN_FIXTURES_H_
-#define FLEET_PLAN_PLAN_FIXTURES_H_
+#ifndef FLEET_TESTING_PLAN_FIXTURES_H_
+#define FLEET_TESTING_PLAN_FIXTURES_H_
 
 #include <map>
 #include <string>
@@ -143,4 +143,4 @@ class ModelProgram {
 
 }  // namespace fleet::plan
 
-#endif  // FLEET_PLAN_PLAN_FIXTURES_H_
+#endif  // FLEET_TESTING_PLAN_FIXTURES_H_

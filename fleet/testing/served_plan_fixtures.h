@@ -2,8 +2,8 @@
 
 // For tests of plans with servers: programs as text in and out.
 
-#ifndef FLEET_PLAN_SERVED_FIXTURES_H_
-#define FLEET_PLAN_SERVED_FIXTURES_H_
+#ifndef FLEET_TESTING_SERVED_PLAN_FIXTURES_H_
+#define FLEET_TESTING_SERVED_PLAN_FIXTURES_H_
 
 #include <memory>
 #include <string>
@@ -13,9 +13,9 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/plan/parameter_server.h"
-#include "fleet/plan/plan_fixtures.h"
 #include "fleet/program/define_ops.h"
 #include "fleet/program/text.h"
+#include "fleet/testing/plan_fixtures.h"
 
 namespace fleet::plan {
 
@@ -71,4 +71,4 @@ inline void ExpectWellFormed(program::Program& program) {
 
 }  // namespace fleet::plan
 
-#endif  // FLEET_PLAN_SERVED_FIXTURES_H_
+#endif  // FLEET_TESTING_SERVED_PLAN_FIXTURES_H_

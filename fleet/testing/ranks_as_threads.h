@@ -2,8 +2,8 @@
 
 // For tests: N ranks are N threads, connected by the in-process backend.
 
-#ifndef FLEET_SYNC_RANKS_AS_THREADS_H_
-#define FLEET_SYNC_RANKS_AS_THREADS_H_
+#ifndef FLEET_TESTING_RANKS_AS_THREADS_H_
+#define FLEET_TESTING_RANKS_AS_THREADS_H_
 
 #include <exception>
 #include <functional>
@@ -11,11 +11,10 @@
 #include <thread>
 #include <vector>
 
-#include <gtest/gtest.h>
-
 #include "fleet/comm/in_process.h"
+#include "fleet/testing/testing.h"
 
-namespace fleet::sync {
+namespace fleet::testing {
 
 // Runs `rank_main` once for each rank, at the same time, and waits for all. A
 // rank that ends by an exception fails the test and breaks the others.
@@ -40,6 +39,6 @@ inline void RunRanks(
   }
 }
 
-}  // namespace fleet::sync
+}  // namespace fleet::testing
 
-#endif  // FLEET_SYNC_RANKS_AS_THREADS_H_
+#endif  // FLEET_TESTING_RANKS_AS_THREADS_H_

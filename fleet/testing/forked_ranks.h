@@ -3,8 +3,8 @@
 // For tests and benchmarks: ranks that are processes made by fork, and a store
 // through which they meet.
 
-#ifndef FLEET_COMM_SHARED_MEMORY_FIXTURES_H_
-#define FLEET_COMM_SHARED_MEMORY_FIXTURES_H_
+#ifndef FLEET_TESTING_FORKED_RANKS_H_
+#define FLEET_TESTING_FORKED_RANKS_H_
 
 #include <atomic>
 #include <cstdint>
@@ -135,4 +135,4 @@ inline std::vector<int> RunProcesses(int size,
 
 }  // namespace fleet::comm
 
-#endif  // FLEET_COMM_SHARED_MEMORY_FIXTURES_H_
+#endif  // FLEET_TESTING_FORKED_RANKS_H_

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// For tests of this folder: deadlines and messages.
+// For tests of channels: messages.
 
-#ifndef FLEET_CHANNEL_CHANNEL_FIXTURES_H_
-#define FLEET_CHANNEL_CHANNEL_FIXTURES_H_
+#ifndef FLEET_TESTING_CHANNEL_FIXTURES_H_
+#define FLEET_TESTING_CHANNEL_FIXTURES_H_
 
 #include <chrono>
 #include <cstddef>
@@ -15,16 +15,16 @@
 #include <gmock/gmock.h>
 
 #include "fleet/base/deadline.h"
+#include "fleet/testing/deadlines.h"
 
 namespace fleet::channel {
 
 using base::Deadline;
 using namespace std::chrono_literals;
 using testing::HasSubstr;
+using testing::Soon;
 using Message = std::vector<std::byte>;
 
-// Long enough for the slowest machine; nothing waits for it when all is well.
-inline Deadline Soon() { return Deadline::After(60s); }
 inline Deadline Now() { return Deadline::After(0s); }
 inline constexpr uint64_t kAnySize = uint64_t{1} << 40;
 
@@ -46,4 +46,4 @@ inline Message Text(std::string_view text) {
 
 }  // namespace fleet::channel
 
-#endif  // FLEET_CHANNEL_CHANNEL_FIXTURES_H_
+#endif  // FLEET_TESTING_CHANNEL_FIXTURES_H_

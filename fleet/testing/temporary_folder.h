@@ -1,34 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// For tests of this folder.
-
-#ifndef FLEET_TABLE_TABLE_FIXTURES_H_
-#define FLEET_TABLE_TABLE_FIXTURES_H_
+#ifndef FLEET_TESTING_TEMPORARY_FOLDER_H_
+#define FLEET_TESTING_TEMPORARY_FOLDER_H_
 
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 
-#include <gmock/gmock.h>
-
 #include "fleet/base/file_system.h"
-#include "fleet/base/status_matchers.h"
+#include "fleet/testing/testing.h"
 
-namespace fleet::table {
-
-using testing::ElementsAre;
-using testing::HasSubstr;
+namespace fleet::testing {
 
 // A folder that is gone with the test.
 class TemporaryFolder final {
  public:
   TemporaryFolder() {
     std::string name =
-        (std::filesystem::temp_directory_path() / "fleet-table-XXXXXX")
-            .string();
+        (std::filesystem::temp_directory_path() / "fleet-test-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr) std::abort();
     path_ = name;
   }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
   ~TemporaryFolder() { std::filesystem::remove_all(path_); }
   const base::Path& path() const { return path_; }
 
@@ -36,6 +30,6 @@ class TemporaryFolder final {
   base::Path path_;
 };
 
-}  // namespace fleet::table
+}  // namespace fleet::testing
 
-#endif  // FLEET_TABLE_TABLE_FIXTURES_H_
+#endif  // FLEET_TESTING_TEMPORARY_FOLDER_H_

@@ -2,8 +2,8 @@
 
 // For tests of plans: programs are built op by op and run both ways.
 
-#ifndef FLEET_EXEC_PLAN_FIXTURE_H_
-#define FLEET_EXEC_PLAN_FIXTURE_H_
+#ifndef FLEET_TESTING_EXEC_PLAN_FIXTURES_H_
+#define FLEET_TESTING_EXEC_PLAN_FIXTURES_H_
 
 #include <functional>
 #include <map>
@@ -184,4 +184,4 @@ class PlanTest : public ::testing::Test {
 
 }  // namespace fleet::exec
 
-#endif  // FLEET_EXEC_PLAN_FIXTURE_H_
+#endif  // FLEET_TESTING_EXEC_PLAN_FIXTURES_H_

@@ -3,8 +3,8 @@
 // For tests of communicators: groups of ranks that are threads, elements of
 // every type, and what operations make of them.
 
-#ifndef FLEET_COMM_COMMUNICATOR_FIXTURES_H_
-#define FLEET_COMM_COMMUNICATOR_FIXTURES_H_
+#ifndef FLEET_TESTING_COMMUNICATOR_FIXTURES_H_
+#define FLEET_TESTING_COMMUNICATOR_FIXTURES_H_
 
 #include <algorithm>
 #include <array>
@@ -30,12 +30,14 @@
 #include "fleet/base/mutex.h"
 #include "fleet/base/status_matchers.h"
 #include "fleet/comm/communicator.h"
+#include "fleet/testing/deadlines.h"
 
 namespace fleet::comm {
 
 using namespace std::chrono_literals;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Patient;
 
 // The communicators of a group, by rank; null for ranks of other processes and
 // for all ranks when this process is not in the group.
@@ -53,9 +55,6 @@ struct CommunicatorKind {
     *out << kind.name;
   }
 };
-
-// Long enough for any machine; reached only when something is broken.
-inline Deadline Patient() { return Deadline::After(60s); }
 
 inline constexpr std::array<DataType, kNumDataTypes> kAllTypes = {
     DataType::kBool,    DataType::kUInt8,    DataType::kInt8,
@@ -358,4 +357,4 @@ class RankGroup final {
 
 }  // namespace fleet::comm
 
-#endif  // FLEET_COMM_COMMUNICATOR_FIXTURES_H_
+#endif  // FLEET_TESTING_COMMUNICATOR_FIXTURES_H_

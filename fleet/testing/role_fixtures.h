@@ -2,8 +2,8 @@
 
 // For tests of roles: what the launchers put into the environment.
 
-#ifndef FLEET_CLUSTER_ROLE_FIXTURES_H_
-#define FLEET_CLUSTER_ROLE_FIXTURES_H_
+#ifndef FLEET_TESTING_ROLE_FIXTURES_H_
+#define FLEET_TESTING_ROLE_FIXTURES_H_
 
 #include <string>
 
@@ -87,4 +87,4 @@ inline const Environment kSlurm = {{"SLURM_JOB_ID", "77"},
 
 }  // namespace fleet::cluster
 
-#endif  // FLEET_CLUSTER_ROLE_FIXTURES_H_
+#endif  // FLEET_TESTING_ROLE_FIXTURES_H_
