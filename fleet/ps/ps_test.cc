@@ -521,9 +521,9 @@ class Fragile final : public channel::Channel {
   std::atomic<int>& replies_left_;
 };
 
-TEST(PsClient, AppliesAPushOnceThoughItsAnswerWasLost) {
-  Cluster cluster(Way::kInProcess, 1, 1);
-  std::atomic<int> replies_left = 1'000'000;
+// A worker that comes back when a connection is lost.
+std::unique_ptr<PsClient> FragileClient(Cluster& cluster,
+                                        std::atomic<int>& replies_left) {
   PsClientOptions options;
   options.reconnect_for = 10s;
   auto connected = PsClient::Connect(
@@ -533,8 +533,16 @@ TEST(PsClient, AppliesAPushOnceThoughItsAnswerWasLost) {
             cluster.server(0).ConnectInProcess("worker 0"), replies_left);
       },
       options, Soon());
-  ASSERT_OK(connected);
-  PsClient& client = **connected;
+  EXPECT_OK(connected);
+  return std::move(connected).value();
+}
+
+TEST(PsClient, AppliesAPushOnceThoughItsAnswerWasLost) {
+  Cluster cluster(Way::kInProcess, 1, 1);
+  std::atomic<int> replies_left = 1'000'000;
+  const std::unique_ptr<PsClient> connected =
+      FragileClient(cluster, replies_left);
+  PsClient& client = *connected;
   std::vector<Key> keys(50'000);  // several parts
   std::iota(keys.begin(), keys.end(), 0);
   const std::vector<float> gradients(keys.size() * 4, 1.0f);
@@ -559,6 +567,24 @@ TEST(PsClient, AppliesAPushOnceThoughItsAnswerWasLost) {
   std::vector<float> values(kDenseSize);
   ASSERT_OK(client.PullDense(kDense, values, Soon()));
   EXPECT_THAT(values, Each(-4.0f));
+}
+
+TEST(PsClient, AgesRowsOnceThoughTheAnswerOfAShrinkWasLost) {
+  Cluster cluster(Way::kInProcess, 1, 1);
+  std::atomic<int> replies_left = 1'000'000;
+  const std::unique_ptr<PsClient> client = FragileClient(cluster, replies_left);
+  std::vector<float> rows(8);
+  ASSERT_OK(client->Pull(kEmb, std::vector<Key>{1, 2}, rows, {}, Soon()));
+  replies_left = 0;
+  // The rows are one day old, not two: none goes.
+  ASSERT_OK_AND_ASSIGN(const uint64_t none, client->Shrink(kEmb, 2, Soon()));
+  EXPECT_EQ(none, 0u);
+  EXPECT_EQ(cluster.server(0).counters().num_repeated, 1u);
+  replies_left = 0;
+  // The answer that comes again is the one that was lost.
+  ASSERT_OK_AND_ASSIGN(const uint64_t all, client->Shrink(kEmb, 2, Soon()));
+  EXPECT_EQ(all, 2u);
+  EXPECT_EQ(cluster.server(0).counters().num_repeated, 2u);
 }
 
 TEST(PsClient, FailsAtOnceWhenAServerIsGone) {

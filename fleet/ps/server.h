@@ -93,8 +93,9 @@ struct PsServerHoldings {
 // the locks of the shards. A request that is wrong gets an error as its reply
 // and harms nobody else.
 //
-// A push is applied once: a worker numbers what it sends on a lane, and what
-// comes again after a connection was lost is acknowledged and left out.
+// A push is applied once, and a shrink ages rows once: a worker numbers what it
+// sends on a lane, and what comes again after a connection was lost is answered
+// and left out.
 class PsServer final {
  public:
   explicit PsServer(const PsServerOptions& options);
@@ -162,6 +163,8 @@ class PsServer final {
     Status last_outcome GUARDED_BY(mutex);
     // Of a dense gradient that comes in parts.
     std::vector<float> gathered GUARDED_BY(mutex);
+    // What the last shrink answered.
+    uint64_t num_erased GUARDED_BY(mutex) = 0;
   };
 
   struct Connection;

@@ -480,10 +480,21 @@ Result<std::span<const std::byte>> PsServer::HandleShrink(
     Session& session, const Request& request) {
   ASSIGN_OR_RETURN(Table* const table, Find(request.head.table));
   if (table->sparse == nullptr) return InvalidArgument("no sparse table");
-  ASSIGN_OR_RETURN(
-      const uint64_t erased,
-      table->sparse->Shrink(static_cast<uint32_t>(request.head.count)));
-  session.text = cluster::MessageWriter().U64(erased).Take();
+  // Rows are a day older after each call: one whose answer was lost must not
+  // count again.
+  Lane& lane = *session.lane;
+  base::MutexLock lock(lane.mutex);
+  if (request.head.sequence > lane.last_sequence) {
+    const Result<uint64_t> erased =
+        table->sparse->Shrink(static_cast<uint32_t>(request.head.count));
+    lane.last_sequence = request.head.sequence;
+    lane.last_outcome = erased.status();
+    lane.num_erased = erased.ok() ? *erased : 0;
+  } else {
+    num_repeated_.fetch_add(1, std::memory_order_relaxed);
+  }
+  RETURN_IF_ERROR(lane.last_outcome);
+  session.text = cluster::MessageWriter().U64(lane.num_erased).Take();
   return BytesOf(session.text);
 }
 
