@@ -235,14 +235,6 @@ uint32_t PsClient::num_workers() const {
   return known == nullptr ? 0 : (*known)[0].num_workers;
 }
 
-Result<TableId> PsClient::FindTable(const std::string& name) const {
-  for (const TableInfo& table : tables()) {
-    if (table.name == name) return table.id;
-  }
-  return NotFound("worker ", options_.worker, ": the servers have no table ",
-                  name);
-}
-
 std::string PsClient::TableName(TableId id) const {
   const std::shared_ptr<const Servers> known = servers();
   for (const TableInfo& table : (*known)[0].tables) {
@@ -263,13 +255,6 @@ Status PsClient::CreateTables(const std::vector<TableSpec>& specs,
     specs_[spec.id] = Encode(spec);
   }
   return Refresh(deadline);
-}
-
-Status PsClient::EndStep(TableId table, Deadline deadline) {
-  RequestHead head;
-  head.op = Op::kEndStep;
-  head.table = table;
-  return RunOnAll({"end of a step of", TableName(table)}, head, "", deadline);
 }
 
 uint64_t PsClient::NextRound(const std::string& barrier) {

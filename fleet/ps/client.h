@@ -97,8 +97,7 @@ class PsClient final {
   };
   Status Pull(TableId table, std::span<const Key> keys, std::span<float> rows,
               const PullOptions& options, Deadline deadline);
-  // After the push so many steps of the table are over, on every server; see
-  // EndStep, which needs a round trip of its own.
+  // After the push so many steps of the table are over, on every server.
   Status Push(TableId table, std::span<const Key> keys,
               std::span<const float> gradients, Deadline deadline,
               uint32_t end_steps = 0);
@@ -123,19 +122,11 @@ class PsClient final {
                          Deadline deadline);
   Status Add(TableId table, std::span<const Key> keys,
              std::span<const float> deltas, Deadline deadline);
-  Status Assign(TableId table, std::span<const Key> keys,
-                std::span<const float> rows, Deadline deadline);
   // Keys that other workers added to since the last call.
   Result<std::vector<Key>> TakeChanges(TableId table, Deadline deadline);
 
   // Dense tables: the whole parameter.
   Status PullDense(TableId table, std::span<float> values, Deadline deadline);
-  Status PushDense(TableId table, std::span<const float> gradient,
-                   Deadline deadline, uint32_t end_steps = 0);
-  Status AccumulateDense(TableId table, std::span<const float> gradient,
-                         Deadline deadline);
-  Status AddDense(TableId table, std::span<const float> delta,
-                  Deadline deadline);
   Status AssignDense(TableId table, std::span<const float> values,
                      Deadline deadline);
   // The same, but a server that has values, assigned or loaded, keeps them.
@@ -159,12 +150,9 @@ class PsClient final {
   // comes back (reconnect_for) is told them again.
   Status CreateTables(const std::vector<TableSpec>& specs, Deadline deadline);
 
-  // One step of this table is over.
-  Status EndStep(TableId table, Deadline deadline);
-  // Synchronous training, called by all workers: when the last is there, every
-  // server applies the mean of what was accumulated, and all return.
-  Status FinishStep(Deadline deadline);
-  // AccumulateDenseMany, FinishStep and PullDenseMany in one round trip.
+  // Synchronous training, called by all workers. Accumulates `gradients`; when
+  // the last worker is there, every server applies the mean of what was
+  // accumulated, and `values` are what came of it. One round trip.
   Status FinishStep(std::span<const DenseGradient> gradients,
                     std::span<const DenseValues> values, Deadline deadline);
   // FinishStep of a worker that has no gradients: the mean is that of the
@@ -228,7 +216,6 @@ class PsClient final {
   uint32_t num_workers() const;
   // As server 0 told them.
   std::vector<TableInfo> tables() const;
-  Result<TableId> FindTable(const std::string& name) const;
 
  private:
   class PullCall;

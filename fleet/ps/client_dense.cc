@@ -254,32 +254,14 @@ Status PsClient::PushDenseMany(std::span<const DenseGradient> gradients,
   return UpdateDense(Op::kPush, "push", gradients, deadline, end_steps);
 }
 
-Status PsClient::PushDense(TableId table, std::span<const float> gradient,
-                           Deadline deadline, uint32_t end_steps) {
-  const DenseGradient one{table, gradient};
-  return PushDenseMany(std::span(&one, 1), deadline, end_steps);
-}
-
 Status PsClient::AccumulateDenseMany(std::span<const DenseGradient> gradients,
                                      Deadline deadline) {
   return UpdateDense(Op::kAccumulate, "push", gradients, deadline);
 }
 
-Status PsClient::AccumulateDense(TableId table, std::span<const float> gradient,
-                                 Deadline deadline) {
-  const DenseGradient one{table, gradient};
-  return AccumulateDenseMany(std::span(&one, 1), deadline);
-}
-
 Status PsClient::AddDenseMany(std::span<const DenseGradient> deltas,
                               Deadline deadline) {
   return UpdateDense(Op::kAdd, "add", deltas, deadline);
-}
-
-Status PsClient::AddDense(TableId table, std::span<const float> delta,
-                          Deadline deadline) {
-  const DenseGradient one{table, delta};
-  return AddDenseMany(std::span(&one, 1), deadline);
 }
 
 Status PsClient::AssignDense(TableId table, std::span<const float> values,
@@ -329,10 +311,6 @@ Status PsClient::FinishStep(std::span<const DenseGradient> gradients,
   }
   if (!outcome.ok()) RepeatRound(name);
   return outcome;
-}
-
-Status PsClient::FinishStep(Deadline deadline) {
-  return FinishStep({}, {}, deadline);
 }
 
 }  // namespace fleet::ps

@@ -200,10 +200,7 @@ Status PsClient::Update(Op op, const char* what, TableId id,
   }
   if (table == nullptr || (num_keys == 0 && end_steps == 0)) return OkStatus();
   Lanes::Lease lane(lanes_);
-  lane->sums.Begin(
-      parts, table->dim, num_servers(),
-      op == Op::kAssign ? SumStream::Merge::kTakeLast : SumStream::Merge::kSum,
-      shows, clicks);
+  lane->sums.Begin(parts, table->dim, num_servers(), shows, clicks);
   UpdateCall call({what, table->name, num_keys, "keys"}, op, *table,
                   !shows.empty(), end_steps, *lane);
   return lanes_.Run(*lane, call, deadline);
@@ -271,13 +268,6 @@ Status PsClient::Add(TableId table, std::span<const Key> keys,
                      std::span<const float> deltas, Deadline deadline) {
   const ValuesOfKeys part{keys, deltas};
   return Update(Op::kAdd, "add", table, std::span(&part, 1), {}, {}, 0,
-                deadline);
-}
-
-Status PsClient::Assign(TableId table, std::span<const Key> keys,
-                        std::span<const float> rows, Deadline deadline) {
-  const ValuesOfKeys part{keys, rows};
-  return Update(Op::kAssign, "assign", table, std::span(&part, 1), {}, {}, 0,
                 deadline);
 }
 

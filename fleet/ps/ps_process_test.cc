@@ -213,7 +213,7 @@ TEST(PsProcesses, NoticeAKilledWorker) {
   auto client = PsClient::Connect({At(port)}, {}, Soon());
   ASSERT_OK(client);
   worker.Kill();
-  EXPECT_THAT((*client)->FinishStep(Soon()),
+  EXPECT_THAT((*client)->FinishStep({}, {}, Soon()),
               StatusIs(StatusCode::kUnavailable, HasSubstr("worker 1")));
   EXPECT_EQ(server.Wait(), 3);
 }

@@ -64,8 +64,6 @@ TEST_P(PsConformance, TellsWhichTablesThereAre) {
   EXPECT_TRUE(tables[1].dense);
   EXPECT_EQ(tables[1].size, kDenseSize);
   EXPECT_FALSE(tables[1].initialized);
-  EXPECT_EQ(*client->FindTable("fc.w"), kDense);
-  EXPECT_THAT(client->FindTable("x"), HasCode(StatusCode::kNotFound));
 }
 
 TEST_P(PsConformance, PullsAndPushesRows) {
@@ -123,10 +121,10 @@ TEST_P(PsConformance, MovesDenseParameters) {
   ASSERT_OK(client->AssignDense(kDense, values, Soon()));
   ASSERT_OK(client->Refresh(Soon()));
   EXPECT_TRUE(client->tables()[1].initialized);
-  ASSERT_OK(
-      client->PushDense(kDense, std::vector<float>(kDenseSize, 2.0f), Soon()));
-  ASSERT_OK(
-      client->AddDense(kDense, std::vector<float>(kDenseSize, 0.5f), Soon()));
+  ASSERT_OK(client->PushDenseMany(
+      One(kDense, std::vector<float>(kDenseSize, 2.0f)), Soon()));
+  ASSERT_OK(client->AddDenseMany(
+      One(kDense, std::vector<float>(kDenseSize, 0.5f)), Soon()));
   std::vector<float> got(kDenseSize);
   ASSERT_OK(client->PullDense(kDense, got, Soon()));
   for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], values[i] - 0.5f);
@@ -144,9 +142,9 @@ TEST_P(PsConformance, FinishesAStepWithTheMeanOfAllWorkers) {
         const auto g = static_cast<float>(1 + 2 * w);
         EXPECT_OK(
             client->Accumulate(kEmb, keys, std::vector<float>(8, g), Soon()));
-        EXPECT_OK(client->AccumulateDense(
-            kDense, std::vector<float>(kDenseSize, g), Soon()));
-        EXPECT_OK(client->FinishStep(Soon()));
+        EXPECT_OK(client->AccumulateDenseMany(
+            One(kDense, std::vector<float>(kDenseSize, g)), Soon()));
+        EXPECT_OK(client->FinishStep({}, {}, Soon()));
         EXPECT_EQ(Pulled(*client, {1})[0], 1.0f - static_cast<float>(step + 1));
         EXPECT_OK(client->Barrier("next", Soon()));
       }
@@ -169,7 +167,7 @@ TEST_P(PsConformance, AWorkerWithoutGradientsIsLeftOutOfTheMean) {
           const std::vector<float> gradients(4, 2.0f);
           EXPECT_OK(
               client->Accumulate(kEmb, std::vector<Key>{1}, gradients, Soon()));
-          EXPECT_OK(client->FinishStep(Soon()));
+          EXPECT_OK(client->FinishStep({}, {}, Soon()));
         }
         int num_idle = 0;
         bool all_idle = false;
@@ -295,7 +293,7 @@ TEST_P(PsConformance, TellsOthersThatAWorkerIsLost) {
   { auto gone = cluster.Client(1); }  // without Stop
   EXPECT_THAT(client->Barrier("b", Soon()),
               StatusIs(StatusCode::kUnavailable, HasSubstr("worker 1")));
-  EXPECT_THAT(client->FinishStep(Soon()),
+  EXPECT_THAT(client->FinishStep({}, {}, Soon()),
               StatusIs(StatusCode::kUnavailable, HasSubstr("worker 1")));
   EXPECT_THAT(cluster.server(0).WaitUntilStopped(Soon()),
               StatusIs(StatusCode::kUnavailable,
@@ -560,8 +558,8 @@ TEST(PsClient, AppliesAPushOnceThoughItsAnswerWasLost) {
   // Dense gradients, which come in parts, too.
   for (int cut = 0; cut < 4; ++cut) {
     replies_left = cut;
-    ASSERT_OK(
-        client.PushDense(kDense, std::vector<float>(kDenseSize, 2.0f), Soon()));
+    ASSERT_OK(client.PushDenseMany(
+        One(kDense, std::vector<float>(kDenseSize, 2.0f)), Soon()));
   }
   replies_left = 1'000'000;
   std::vector<float> values(kDenseSize);

@@ -190,7 +190,7 @@ TEST_F(ServingTest, TellsThoseWhoComeLaterWhoWasLost) {
   Connect(**serving, 1).reset();
   // Long after the grace of the lost one.
   std::this_thread::sleep_for(200ms);
-  EXPECT_THAT(first->FinishStep(Soon()),
+  EXPECT_THAT(first->FinishStep({}, {}, Soon()),
               StatusIs(StatusCode::kUnavailable, HasSubstr("worker 1")));
   first.reset();
   running.join();
@@ -208,7 +208,7 @@ TEST_F(ServingTest, GoesOnWithoutLostWorkersButNotWithoutAll) {
     std::thread running([&] { outcome = (*serving)->Run(); });
     auto first = Connect(**serving, 0);
     Connect(**serving, 1).reset();
-    EXPECT_OK(first->FinishStep(Soon()));
+    EXPECT_OK(first->FinishStep({}, {}, Soon()));
     if (!all) {
       EXPECT_OK(first->Stop(Soon()));
     }
@@ -272,7 +272,7 @@ TEST_F(ServingTest, IsToldItsRatesAgain) {
   std::vector<float> weights(3);
   auto push = [&] {
     EXPECT_OK(client->Push(kRows, keys, std::vector<float>{1, 1}, Soon()));
-    EXPECT_OK(client->PushDense(kWeights, ones, Soon()));
+    EXPECT_OK(client->PushDenseMany(One(kWeights, ones), Soon()));
     EXPECT_OK(client->Pull(kRows, keys, row, {}, Soon()));
     EXPECT_OK(client->PullDense(kWeights, weights, Soon()));
   };

@@ -92,12 +92,6 @@ Result<std::span<const std::byte>> PsServer::Handle(Session& session,
       return Nothing();
     case Op::kTakeChanges:
       return HandleTakeChanges(session, request);
-    case Op::kEndStep: {
-      ASSIGN_OR_RETURN(Table* const table, Find(head.table));
-      if (table->sparse != nullptr) table->sparse->EndStep();
-      if (table->dense != nullptr) table->dense->EndStep();
-      return Nothing();
-    }
     case Op::kFinishStep:
       return HandleFinishStep(session, request);
     case Op::kBarrier:
@@ -258,7 +252,8 @@ Status PsServer::UpdateSparse(Session& session, const Request& request) {
     case Op::kAccumulate:
       return table.Accumulate(keys, values, options);
     case Op::kAssign:
-      return table.Assign(keys, values);
+      return InvalidArgument("table ", table.name(),
+                             ": rows are not assigned by workers");
     default:
       if (table.options().num_geo_workers == 0) return table.Add(keys, values);
       return table.AddFrom(session.worker, keys, values);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "fleet/table/row_copy.h"
 
@@ -21,15 +20,13 @@ constexpr size_t kAhead = 16;
 }  // namespace
 
 void SumStream::Begin(std::span<const ValuesOfKeys> parts, size_t dim,
-                      uint32_t num_servers, Merge merge,
-                      std::span<const float> shows,
+                      uint32_t num_servers, std::span<const float> shows,
                       std::span<const float> clicks) {
   parts_ = parts;
   shows_ = shows;
   clicks_ = clicks;
   dim_ = dim;
   num_servers_ = num_servers;
-  merge_ = merge;
   part_ = 0;
   in_part_ = 0;
   place_ = 0;
@@ -113,9 +110,7 @@ void SumStream::MergeRepeat(Key key, const float* values, size_t place) {
     return;
   }
   float* __restrict sum = &sums_[number * dim_];
-  if (merge_ == Merge::kTakeLast) {
-    std::memcpy(sum, values, dim_ * sizeof(float));
-  } else if (dim_ == 16) {
+  if (dim_ == 16) {
     for (size_t k = 0; k < 16; ++k) sum[k] += values[k];
   } else {
     for (size_t k = 0; k < dim_; ++k) sum[k] += values[k];

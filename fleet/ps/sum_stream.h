@@ -18,21 +18,18 @@ struct ValuesOfKeys {
   std::span<const float> values;
 };
 
-// The keys of a push, each once, by server, with what belongs to them as one.
+// The keys of a push, each once, by server, with the sum of what belongs to
+// them.
 // A key that occurs once can go as soon as it was looked at, while those behind
 // it are still to be; those that may occur again follow when all were looked
 // at. Memory is used again by the next Begin.
 class SumStream final {
  public:
-  // How values of one key become one.
-  enum class Merge { kSum, kTakeLast };
-
   // `parts` and what they show stay until the last call; each key has `dim`
   // values. `shows` and `clicks`, which are summed, belong to the keys of all
   // parts in their order, or are empty.
   void Begin(std::span<const ValuesOfKeys> parts, size_t dim,
-             uint32_t num_servers, Merge merge,
-             std::span<const float> shows = {},
+             uint32_t num_servers, std::span<const float> shows = {},
              std::span<const float> clicks = {});
 
   // Looks at keys until `server` has at least `count` that can go, or there are
@@ -74,7 +71,6 @@ class SumStream final {
   std::span<const float> clicks_;
   size_t dim_ = 0;
   uint32_t num_servers_ = 1;
-  Merge merge_ = Merge::kSum;
   size_t part_ = 0;     // the next to look at
   size_t in_part_ = 0;  // and its next key
   size_t place_ = 0;    // the same, counted over all parts

@@ -16,14 +16,12 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
-using Merge = SumStream::Merge;
-
 TEST(SumStream, LeavesDifferentKeysOfOneServerWhereTheyAre) {
   const std::vector<Key> keys{5, 0, ~Key{0}};
   const std::vector<float> values{1, 2, 3, 4, 5, 6};
   const ValuesOfKeys part{keys, values};
   SumStream stream;
-  stream.Begin(std::span(&part, 1), 2, 1, Merge::kSum);
+  stream.Begin(std::span(&part, 1), 2, 1);
   ASSERT_EQ(stream.Reach(0, 3), 3u);
   EXPECT_THAT(stream.keys(0, 0, 3), ElementsAre(5, 0, ~Key{0}));
   std::vector<float> memory;
@@ -39,7 +37,7 @@ TEST(SumStream, HasEachKeyOnceWithItsSums) {
   const std::vector<float> clicks{0, 1, 0, 1, 1, 0};
   const ValuesOfKeys part{keys, values};
   SumStream stream;
-  stream.Begin(std::span(&part, 1), 1, 1, Merge::kSum, shows, clicks);
+  stream.Begin(std::span(&part, 1), 1, 1, shows, clicks);
   ASSERT_EQ(stream.Reach(0, 100), 3u);
   std::vector<float> memory;
   std::vector<std::vector<float>> found;
@@ -56,7 +54,7 @@ TEST(SumStream, HasEachKeyOnceWithItsSums) {
 TEST(SumStream, TakesNoKeys) {
   const ValuesOfKeys nothing;
   SumStream stream;
-  stream.Begin(std::span(&nothing, 1), 4, 3, Merge::kSum);
+  stream.Begin(std::span(&nothing, 1), 4, 3);
   for (uint32_t server = 0; server < 3; ++server) {
     EXPECT_EQ(stream.Reach(server, 1), 0u);
   }
@@ -71,7 +69,7 @@ TEST(SumStream, LetsKeysGoBeforeAllWereLookedAt) {
   const ValuesOfKeys part{keys, values};
   for (const uint32_t num_servers : {1u, 4u}) {
     SumStream stream;
-    stream.Begin(std::span(&part, 1), 1, num_servers, Merge::kSum);
+    stream.Begin(std::span(&part, 1), 1, num_servers);
     EXPECT_GE(stream.Reach(0, 40), 40u);
     EXPECT_LT(stream.Reach(0, 40), 200u);
     size_t all = 0;
@@ -109,48 +107,43 @@ TEST(SumStream, MergesPartsForAllServers) {
         std::vector<std::vector<Key>> keys(3);
         std::vector<std::vector<float>> values(3);
         std::map<Key, std::vector<float>> sums;
-        std::map<Key, std::vector<float>> last;
         for (size_t p : {0u, 2u}) {  // part 1 stays empty
           for (int i = 0; i < 500; ++i) {
             const Key key = random() % num_keys;
             keys[p].push_back(key);
             sums[key].resize(dim);
-            last[key].resize(dim);
             for (size_t k = 0; k < dim; ++k) {
               const auto value = static_cast<float>(random() % 16);
               values[p].push_back(value);
               sums[key][k] += value;
-              last[key][k] = value;
             }
           }
         }
         std::vector<ValuesOfKeys> parts;
         for (size_t p = 0; p < 3; ++p) parts.push_back({keys[p], values[p]});
-        for (const Merge merge : {Merge::kSum, Merge::kTakeLast}) {
-          stream.Begin(parts, dim, num_servers, merge);
-          auto expected = merge == Merge::kSum ? sums : last;
-          for (uint32_t s = 0; s < num_servers; ++s) {
-            for (size_t begin = 0;; begin += 40) {
-              const size_t end = stream.Reach(s, begin + 40);
-              if (end <= begin) break;
-              const size_t count = std::min<size_t>(40, end - begin);
-              std::vector<float> memory;
-              const auto got = stream.values(s, begin, count, memory);
-              ASSERT_EQ(got.size(), count * dim);
-              for (size_t i = 0; i < count; ++i) {
-                const Key key = stream.keys(s, begin, count)[i];
-                ASSERT_EQ(table::ServerOfKey(key, num_servers), s);
-                const auto it = expected.find(key);
-                ASSERT_NE(it, expected.end()) << key << " came twice";
-                ASSERT_TRUE(
-                    std::equal(it->second.begin(), it->second.end(),
-                               got.begin() + static_cast<ptrdiff_t>(i * dim)));
-                expected.erase(it);
-              }
+        stream.Begin(parts, dim, num_servers);
+        auto expected = sums;
+        for (uint32_t s = 0; s < num_servers; ++s) {
+          for (size_t begin = 0;; begin += 40) {
+            const size_t end = stream.Reach(s, begin + 40);
+            if (end <= begin) break;
+            const size_t count = std::min<size_t>(40, end - begin);
+            std::vector<float> memory;
+            const auto got = stream.values(s, begin, count, memory);
+            ASSERT_EQ(got.size(), count * dim);
+            for (size_t i = 0; i < count; ++i) {
+              const Key key = stream.keys(s, begin, count)[i];
+              ASSERT_EQ(table::ServerOfKey(key, num_servers), s);
+              const auto it = expected.find(key);
+              ASSERT_NE(it, expected.end()) << key << " came twice";
+              ASSERT_TRUE(
+                  std::equal(it->second.begin(), it->second.end(),
+                             got.begin() + static_cast<ptrdiff_t>(i * dim)));
+              expected.erase(it);
             }
           }
-          EXPECT_TRUE(expected.empty());
         }
+        EXPECT_TRUE(expected.empty());
       }
     }
   }

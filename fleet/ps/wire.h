@@ -32,7 +32,7 @@ enum class Op : uint32_t {
   kAdd = 6,         // add; others are told (geo)
   kAssign = 7,
   kTakeChanges = 8,
-  kEndStep = 9,
+  // 9 is free: it was a call that nobody made.
   kFinishStep = 10,  // all workers: apply what was accumulated
   kBarrier = 11,
   kSave = 12,

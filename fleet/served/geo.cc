@@ -90,7 +90,7 @@ Status GeoRows::Learn(std::span<const Key> keys,
                       std::span<const float> gradients) {
   if (keys.empty()) return OkStatus();
   const ps::ValuesOfKeys part{keys, gradients};
-  merging_.Begin(std::span(&part, 1), dim(), 1, ps::SumStream::Merge::kSum);
+  merging_.Begin(std::span(&part, 1), dim(), 1);
   const size_t count = merging_.Reach(0, SIZE_MAX);
   const std::span<const Key> merged = merging_.keys(0, 0, count);
   for (Key key : merged) {

@@ -52,6 +52,12 @@ inline void AddTables(PsServer& server, uint32_t rank, uint32_t num_servers,
   ASSERT_OK(server.AddDense(kDense, std::move(dense).value()));
 }
 
+// For calls that take several dense tables. `values` outlive the call.
+inline std::vector<DenseGradient> One(TableId table,
+                                      const std::vector<float>& values) {
+  return {{table, values}};
+}
+
 enum class Way { kInProcess, kSharedMemory, kTcp, kUcx };
 
 inline channel::Carrier CarrierOf(Way way) {
