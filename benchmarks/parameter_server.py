@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables and jobs with servers: a click model and the MLP 32-128-128-2 with and without
 servers (parameter_server/train.py), tables alone and across the wire
-(parameter_server/tables.cc), saves against `dd`, how soon workers notice that a server
-died, geo against async over a slow link.
+(parameter_server/tables.cc), eight clients of a server (parameter_server/clients.cc),
+saves against `dd`, how soon workers notice that a server died, geo against async over a
+slow link.
 
     python benchmarks/parameter_server.py [PART ...]
 
-PART is one of those in PARTS; without one, all. The link needs root and iproute2; without
-them its row is left out, and said so.
+PART is one of those in PARTS; without one, all. The link needs root and iproute2, the
+clients need 16 cores; without them their rows are left out, and said so.
 """
 
 import contextlib
@@ -192,11 +193,11 @@ def mlp_rows():
 
 
 # ---- tables and wire
-def build_tables():
-    program = ROOT / "build" / "bench" / "tables"
+def build(name):
+    program = ROOT / "build" / "bench" / name
     program.parent.mkdir(parents=True, exist_ok=True)
     command = ["g++", "-std=c++20", "-O2", "-I", str(ROOT), "-o", str(program)]
-    command += [str(HERE / "parameter_server" / "tables.cc")]
+    command += [str(HERE / "parameter_server" / f"{name}.cc")]
     command += [f"-L{LIBRARIES}", f"-Wl,-rpath,{LIBRARIES}", "-lfleet_core"]
     subprocess.run(command, check=True)
     return program
@@ -223,10 +224,10 @@ class Tables:
 
 
 def table_rows():
-    with contextlib.closing(Tables(build_tables())) as tables:
+    with contextlib.closing(Tables(build("tables"))) as tables:
         (worst,) = tables.ask("memory")  # first: nothing else is there
     yield checked("memory of a row of 16, SGD", float(worst), 110, "bytes")
-    with contextlib.closing(Tables(build_tables())) as tables:
+    with contextlib.closing(Tables(build("tables"))) as tables:
         for _ in range(6):
             words = tables.ask("turn")
     best = {name: float(value) for name, value in zip(words[::2], words[1::2])}
@@ -240,6 +241,20 @@ def table_rows():
         yield Row(name, ours, peer, "M keys/s", 0.75, "the table", True)
     yield checked("pull of one key, same host", best["one_key"], 5, "us")
     yield checked("pull of one key, TCP", best["one_key_tcp"], 40, "us")
+
+
+def client_rows():
+    """What eight clients get through together, beside one alone."""
+    if os.cpu_count() < 16:
+        print("eight clients: left out, they need 16 cores", flush=True)
+        return
+    told = subprocess.run(
+        [build("clients")], check=True, capture_output=True, text=True
+    )
+    for line in told.stdout.splitlines()[1:]:
+        name, one, all_eight, _ = line.split()
+        name = f"8 clients, {name.replace('_', ' ')}"
+        yield Row(name, float(all_eight), float(one), "M keys/s", 5, "one client", True)
 
 
 def dd_seconds(folder, byte_size):
@@ -259,7 +274,7 @@ def save_rows():
     # Not a folder that may be memory: the disk of the build.
     with (
         tempfile.TemporaryDirectory(dir=ROOT / "build") as folder,
-        contextlib.closing(Tables(build_tables())) as tables,
+        contextlib.closing(Tables(build("tables"))) as tables,
     ):
         for _ in range(8):
             seconds, byte_size = tables.ask(f"save {folder}")
@@ -383,6 +398,7 @@ PARTS = {
     "ctr": ctr_rows,
     "mlp": mlp_rows,
     "tables": table_rows,
+    "clients": client_rows,
     "save": save_rows,
     "kill": kill_rows,
     "link": link_rows,

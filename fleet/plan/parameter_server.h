@@ -53,7 +53,7 @@ struct SparseExtras {
   std::chrono::seconds time_to_live{0};
   uint64_t max_byte_size = 0;  // of each server's part; not with `disk`
   std::optional<table::DiskOptions> disk;
-  uint32_t num_shards = 1;
+  uint32_t num_shards = 0;  // zero: by the cores of each server
 };
 
 struct ServedTable {

@@ -176,6 +176,9 @@ class PsServer final {
     int worker = -1;  // -1 before kHello
     uint64_t incarnation = 0;
     std::shared_ptr<Lane> lane;
+    // The table of the last pull or update: most are of the same one.
+    TableId table_id{};
+    Table* table = nullptr;
     std::vector<std::byte> request;
     std::vector<float> rows;
     std::string text;
@@ -251,6 +254,9 @@ class PsServer final {
   Status HandleSetRate(const Request& request);
   Result<std::span<const std::byte>> HandleStats(Session& session,
                                                  const Request& request);
+  // The same for a connection, which asks no other one's lock where it had the
+  // table before.
+  Result<Table*> Find(Session& session, TableId id);
   ServerInfo Describe() const;
   Result<Table*> Find(TableId id);
   Result<table::DenseTable*> FindDense(TableId id);

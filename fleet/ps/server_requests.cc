@@ -60,6 +60,14 @@ Result<PsServer::Table*> PsServer::Find(TableId id) {
   return NotFound("no table with id ", static_cast<uint32_t>(id));
 }
 
+Result<PsServer::Table*> PsServer::Find(Session& session, TableId id) {
+  if (session.table == nullptr || session.table_id != id) {
+    ASSIGN_OR_RETURN(session.table, Find(id));
+    session.table_id = id;
+  }
+  return session.table;
+}
+
 Result<table::DenseTable*> PsServer::FindDense(TableId id) {
   ASSIGN_OR_RETURN(Table* const table, Find(id));
   if (table->dense != nullptr) return table->dense.get();
@@ -171,7 +179,7 @@ Result<std::span<const std::byte>> PsServer::HandlePull(
     Session& session, const Request& request) {
   const RequestHead& head = request.head;
   if ((head.flags & kFlagDense) != 0) return PullDense(session, request);
-  ASSIGN_OR_RETURN(Table* const table, Find(head.table));
+  ASSIGN_OR_RETURN(Table* const table, Find(session, head.table));
   if (table->sparse == nullptr) return InvalidArgument("no sparse table");
   Body body(request.body);
   const auto keys = body.Take<table::Key>(head.count);
@@ -231,7 +239,7 @@ Status PsServer::HandleUpdate(Session& session, const Request& request) {
 
 Status PsServer::UpdateSparse(Session& session, const Request& request) {
   const RequestHead& head = request.head;
-  ASSIGN_OR_RETURN(Table* const found, Find(head.table));
+  ASSIGN_OR_RETURN(Table* const found, Find(session, head.table));
   if (found->sparse == nullptr) return InvalidArgument("no sparse table");
   table::SparseTable& table = *found->sparse;
   Body body(request.body);

@@ -5,6 +5,7 @@
 #ifndef FLEET_TABLE_LOCKED_SHARDS_H_
 #define FLEET_TABLE_LOCKED_SHARDS_H_
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -15,8 +16,11 @@
 
 namespace fleet::table {
 
-struct LockedShard {
+// In a cache line of its own: each is another thread's.
+struct alignas(64) LockedShard {
   mutable base::Mutex mutex;
+  // Somebody is inside. Only a hint: who has other work may do that first.
+  std::atomic<bool> busy = false;
   std::unique_ptr<SparseShard> rows GUARDED_BY(mutex);
 };
 

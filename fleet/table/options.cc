@@ -18,7 +18,10 @@ Status CheckEntry(const EntryRule& entry) {
 
 Status CheckUnnamed(const SparseTableOptions& options) {
   if (options.dim == 0) return InvalidArgument("rows of 0 values");
-  if (options.num_shards == 0) return InvalidArgument("0 shards");
+  if (options.num_shards > kMaxShards) {
+    return InvalidArgument(options.num_shards, " shards, and a table has ",
+                           kMaxShards, " at most");
+  }
   RETURN_IF_ERROR(CheckInitializer(options.initializer));
   RETURN_IF_ERROR(CheckOptions(options.update));
   RETURN_IF_ERROR(CheckEntry(options.entry));
@@ -43,6 +46,11 @@ Status CheckUnnamed(const SparseTableOptions& options) {
 
 std::chrono::seconds ExpiryPeriod(std::chrono::seconds time_to_live) {
   return std::max(std::chrono::seconds(1), time_to_live / 4);
+}
+
+uint32_t ShardsOnCores(int num_cores) {
+  if (num_cores <= 2) return 1;
+  return std::min(static_cast<uint32_t>(num_cores), kMaxShards);
 }
 
 Status CheckOptions(const UpdateOptions& options) {

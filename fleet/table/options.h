@@ -84,6 +84,12 @@ struct DiskOptions {
   uint64_t memory_byte_size = uint64_t{1} << 30;
 };
 
+inline constexpr uint32_t kMaxShards = 256;
+
+// One for each core. On two cores one: workers and servers take turns on them,
+// and splitting requests costs more than waiting for each other.
+uint32_t ShardsOnCores(int num_cores);
+
 struct SparseTableOptions {
   std::string name;
   size_t dim = 0;  // values of a row
@@ -108,8 +114,9 @@ struct SparseTableOptions {
   std::optional<ShowClickOptions> show_click;
 
   // Shards with a lock each: how many threads can be inside at a time. A
-  // request is split by shard, which costs time of its own.
-  uint32_t num_shards = 1;
+  // request is split by shard, which costs time of its own. Zero: as many as
+  // the process that makes the table has cores for (ShardsOnCores).
+  uint32_t num_shards = 0;
 
   // Beyond this, new rows are refused with Unavailable. Zero: no limit. Not
   // with `disk`.

@@ -33,7 +33,14 @@ SparseShard::SparseShard(const ShardSetting& setting,
       row_by_row_(RowByRow(setting.options.update.rule)),
       zeros_(layout_.dim, 0.0f),
       arena_(layout_.stride),
-      changes_for_(static_cast<size_t>(setting.options.num_geo_workers)) {}
+      changes_for_(static_cast<size_t>(setting.options.num_geo_workers)) {
+  TakeRate();
+}
+
+void SparseShard::TakeRate() {
+  step_ = setting_.step;
+  learning_rate_ = RateOfStep(setting_.options.update.learning_rate, step_);
+}
 
 void SparseShard::FillNew(Key key, float* row) const {
   const SparseTableOptions& options = setting_.options;
@@ -51,7 +58,7 @@ void SparseShard::FillNew(Key key, float* row) const {
         static_cast<float>(optim::PowerBase(options.update.rule, i));
   }
   if (layout_.done_steps != RowLayout::kAbsent) {
-    StoreInteger(row, layout_.done_steps, static_cast<uint32_t>(setting_.step));
+    StoreInteger(row, layout_.done_steps, static_cast<uint32_t>(step_));
   }
   Touch(row);
 }

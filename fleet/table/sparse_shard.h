@@ -13,6 +13,7 @@
 #define FLEET_TABLE_SPARSE_SHARD_H_
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -46,15 +47,16 @@ struct KeyBatch {
   size_t place(size_t i) const { return order == nullptr ? i : order[i]; }
 };
 
-// What all shards of a table know. Changed only between calls.
+// What all shards of a table know. Changed only between calls, but for the
+// step.
 struct ShardSetting {
   explicit ShardSetting(const SparseTableOptions& given)
       : options(given), layout(given) {}
 
   SparseTableOptions options;
   RowLayout layout;
-  uint64_t step = 0;
-  double learning_rate = 0.0;
+  // A shard has that of the last TakeStep.
+  std::atomic<uint64_t> step = 0;
   // Seconds of training that the table went through, as Expire counts them.
   uint32_t now = 0;
 };
@@ -78,6 +80,14 @@ class SparseShard final {
  public:
   // `setting` outlives the shard. `cold` may be null.
   SparseShard(const ShardSetting& setting, std::unique_ptr<ColdStore> cold);
+
+  // The step and its rate are those of the table from here on. Called before
+  // the calls below that update rows or make up for missed steps.
+  void TakeStep() {
+    if (setting_.step != step_) TakeRate();
+  }
+  // The same when the rates of steps have changed.
+  void TakeRate();
 
   Status Pull(const KeyBatch& batch, bool training, const uint32_t* counts,
               float* rows);
@@ -191,6 +201,9 @@ class SparseShard final {
   const bool touches_;     // rows remember more than values and state
   const bool row_by_row_;  // each row is an update of its own
   const std::vector<float> zeros_;
+
+  uint64_t step_ = 0;
+  double learning_rate_ = 0.0;
 
   KeyIndex index_;
   RowArena arena_;

@@ -89,8 +89,8 @@ void SparseShard::CatchUp(float* row) const {
   if (layout_.done_steps == RowLayout::kAbsent) return;
   const UpdateOptions& options = setting_.options.update;
   const uint64_t done = LoadInteger(row, layout_.done_steps);
-  if (done >= setting_.step) return;
-  StoreInteger(row, layout_.done_steps, static_cast<uint32_t>(setting_.step));
+  if (done >= step_) return;
+  StoreInteger(row, layout_.done_steps, static_cast<uint32_t>(step_));
   if (optim::UpdatesOnlyGivenRows(options.rule)) return;
 
   // Values that did not move for so many steps never will: what moves them only
@@ -99,7 +99,7 @@ void SparseShard::CatchUp(float* row) const {
   const size_t dim = layout_.dim;
   std::vector<float> before(row, row + dim);
   const optim::Slice<float> slice = SliceOf(row, zeros_.data(), dim);
-  for (uint64_t step = done; step < setting_.step; ++step) {
+  for (uint64_t step = done; step < step_; ++step) {
     std::array<float, optim::kMaxPowers> powers;
     SetPowers(step, powers);
     optim::Update<float> update;
@@ -111,7 +111,7 @@ void SparseShard::CatchUp(float* row) const {
                  std::span<const optim::Update<float>>(&update, 1));
     if ((step - done + 1) % kStill != 0) continue;
     if (std::memcmp(before.data(), row, dim * sizeof(float)) == 0) {
-      return FadeState(options.rule, row + dim, dim, setting_.step - step - 1);
+      return FadeState(options.rule, row + dim, dim, step_ - step - 1);
     }
     before.assign(row, row + dim);
   }
@@ -154,7 +154,7 @@ void SparseShard::Update(const uint32_t* rows, const float* const* gradients,
     slices[i] = SliceOf(row, gradients[i], updated_columns(row));
   }
   optim::Update<float> update;
-  update.learning_rate = setting_.learning_rate;
+  update.learning_rate = learning_rate_;
   update.decay = options.decay;
   update.transform = options.transform;
   if (!row_by_row_) {
@@ -166,7 +166,7 @@ void SparseShard::Update(const uint32_t* rows, const float* const* gradients,
   std::array<optim::Update<float>, kBatch> updates;
   std::array<std::array<float, optim::kMaxPowers>, kBatch> powers;
   std::array<float, optim::kMaxPowers> of_step{};
-  if (layout_.num_powers == 0) SetPowers(setting_.step, of_step);
+  if (layout_.num_powers == 0) SetPowers(step_, of_step);
   for (size_t i = 0; i < n; ++i) {
     updates[i] = update;
     updates[i].slices = std::span(&slices[i], 1);
@@ -206,7 +206,7 @@ Status SparseShard::Push(const KeyBatch& batch, const float* gradients,
         }
         if (layout_.done_steps != RowLayout::kAbsent) {
           StoreInteger(row, layout_.done_steps,
-                       static_cast<uint32_t>(setting_.step + 1));
+                       static_cast<uint32_t>(step_ + 1));
         }
       }
       MarkChanged(located[i]);

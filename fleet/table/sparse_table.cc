@@ -3,24 +3,46 @@
 #include "fleet/table/sparse_table.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
+#include "fleet/base/cores.h"
 #include "fleet/table/locked_shards.h"
 
 namespace fleet::table {
 namespace {
 
-// Keys that are split by shard at a time: their order stays in the cache.
-constexpr size_t kSplit = 16384;
+// Keys that are split by shard at a time: as many as a request of a worker has.
+// Their order is on the stack.
+constexpr size_t kSplit = 4096;
+
+// Says that somebody is inside of a shard.
+class Inside final {
+ public:
+  explicit Inside(LockedShard& shard) : busy_(shard.busy) {
+    busy_.store(true, std::memory_order_relaxed);
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+  ~Inside() { busy_.store(false, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<bool>& busy_;
+};
+
+SparseTableOptions WithShards(SparseTableOptions options) {
+  if (options.num_shards == 0) {
+    options.num_shards = ShardsOnCores(base::NumCores());
+  }
+  return options;
+}
 
 }  // namespace
 
 SparseTable::SparseTable(const SparseTableOptions& options)
-    : options_(options),
-      setting_(std::make_unique<ShardSetting>(options)),
-      shards_(options.num_shards) {
-  setting_->learning_rate = RateOfStep(options.update.learning_rate, 0);
-}
+    : options_(WithShards(options)),
+      setting_(std::make_unique<ShardSetting>(options_)),
+      shards_(options_.num_shards) {}
 
 SparseTable::~SparseTable() = default;
 
@@ -28,11 +50,11 @@ Result<std::unique_ptr<SparseTable>> SparseTable::Make(
     const SparseTableOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
   auto table = std::make_unique<SparseTable>(options);
-  std::vector<std::unique_ptr<ColdStore>> stores(options.num_shards);
+  std::vector<std::unique_ptr<ColdStore>> stores(table->shards_.size());
   if (options.disk.has_value()) {
     const std::string& folder = options.disk->folder;
     RETURN_IF_ERROR(base::MakeFolders(folder));
-    auto opened = OpenRocksDb(folder, options.num_shards,
+    auto opened = OpenRocksDb(folder, table->options_.num_shards,
                               table->setting_->layout.stride + 1);
     RETURN_IF_ERROR(opened.status().WithContext("table " + options.name));
     stores = std::move(opened).value();
@@ -62,35 +84,68 @@ Status SparseTable::CheckSizes(std::span<const Key> keys, size_t num_values,
 }
 
 template <typename Work>
-Status SparseTable::ForEachShard(std::span<const Key> keys, Work work) {
-  if (shards_.size() == 1) {
-    base::MutexLock lock(shards_[0].mutex);
-    return work(*shards_[0].rows, KeyBatch{keys.data(), nullptr, keys.size()});
-  }
+Status SparseTable::InShard(LockedShard& shard, const KeyBatch& batch,
+                            const Work& work) {
+  base::MutexLock lock(shard.mutex);
+  const Inside inside(shard);
+  shard.rows->TakeStep();
+  return work(*shard.rows, batch);
+}
+
+template <typename Work>
+Status SparseTable::ForEachShard(std::span<const Key> keys, const Work& work) {
   const auto num_shards = static_cast<uint32_t>(shards_.size());
-  std::vector<uint32_t> begin(num_shards + 1);
-  std::vector<uint32_t> order(std::min(kSplit, keys.size()));
-  std::vector<uint32_t> shard_of(order.size());
-  for (size_t from = 0; from < keys.size(); from += kSplit) {
-    const size_t n = std::min(kSplit, keys.size() - from);
-    std::fill(begin.begin(), begin.end(), 0);
-    for (size_t i = 0; i < n; ++i) {
-      shard_of[i] = ShardOfHash(HashKey(keys[from + i]), num_shards);
-      ++begin[shard_of[i] + 1];
-    }
-    for (uint32_t s = 0; s < num_shards; ++s) begin[s + 1] += begin[s];
-    std::vector<uint32_t> end(begin.begin(), begin.end() - 1);
-    for (size_t i = 0; i < n; ++i) {
-      order[end[shard_of[i]]++] = static_cast<uint32_t>(from + i);
-    }
-    for (uint32_t s = 0; s < num_shards; ++s) {
-      if (begin[s] == end[s]) continue;
-      base::MutexLock lock(shards_[s].mutex);
-      RETURN_IF_ERROR(
-          work(*shards_[s].rows,
-               KeyBatch{keys.data(), &order[begin[s]], end[s] - begin[s]}));
-    }
+  if (num_shards == 1 || keys.size() == 1) {
+    const uint32_t shard =
+        num_shards == 1 ? 0 : ShardOfHash(HashKey(keys[0]), num_shards);
+    return InShard(shards_[shard], KeyBatch{keys.data(), nullptr, keys.size()},
+                   work);
   }
+  for (size_t from = 0; from < keys.size(); from += kSplit) {
+    RETURN_IF_ERROR(
+        SplitByShard(keys, from, std::min(kSplit, keys.size() - from), work));
+  }
+  return OkStatus();
+}
+
+template <typename Work>
+Status SparseTable::SplitByShard(std::span<const Key> keys, size_t from,
+                                 size_t count, const Work& work) {
+  const auto num_shards = static_cast<uint32_t>(shards_.size());
+  std::array<uint8_t, kSplit> shard_of;
+  std::array<uint32_t, kSplit> order;
+  std::array<uint32_t, kMaxShards> end;  // in `order`, by shard
+  std::fill_n(end.begin(), num_shards, 0);
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t shard = ShardOfHash(HashKey(keys[from + i]), num_shards);
+    shard_of[i] = static_cast<uint8_t>(shard);
+    ++end[shard];
+  }
+  uint32_t sum = 0;
+  for (uint32_t s = 0; s < num_shards; ++s) {
+    sum += std::exchange(end[s], sum);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    order[end[shard_of[i]]++] = static_cast<uint32_t>(from + i);
+  }
+  auto visit = [&](uint32_t s) -> Status {
+    const uint32_t begin = s == 0 ? 0 : end[s - 1];
+    return InShard(shards_[s],
+                   KeyBatch{keys.data(), &order[begin], end[s] - begin}, work);
+  };
+  // Those that others are in come last, so that threads do not go from shard to
+  // shard one behind the other.
+  std::array<uint8_t, kMaxShards> later;
+  size_t num_later = 0;
+  for (uint32_t s = 0; s < num_shards; ++s) {
+    if (end[s] == (s == 0 ? 0 : end[s - 1])) continue;
+    if (shards_[s].busy.load(std::memory_order_relaxed)) {
+      later[num_later++] = static_cast<uint8_t>(s);
+      continue;
+    }
+    RETURN_IF_ERROR(visit(s));
+  }
+  for (size_t i = 0; i < num_later; ++i) RETURN_IF_ERROR(visit(later[i]));
   return OkStatus();
 }
 
@@ -209,17 +264,15 @@ Status SparseTable::Accumulate(std::span<const Key> keys,
 Status SparseTable::ApplyAccumulated(double scale) {
   for (LockedShard& shard : shards_) {
     base::MutexLock lock(shard.mutex);
+    shard.rows->TakeStep();
     RETURN_IF_ERROR(Named(shard.rows->ApplyAccumulated(scale), "apply", 0));
   }
   return OkStatus();
 }
 
 void SparseTable::EndStep(uint64_t count) {
-  if (count == 0) return;
-  AllLocked all(shards_);
-  setting_->step += count;
-  setting_->learning_rate =
-      RateOfStep(setting_->options.update.learning_rate, setting_->step);
+  // The next call in a shard sees it, and works out the rate.
+  if (count != 0) setting_->step += count;
 }
 
 bool SparseTable::SetRate(const std::string& name, double rate) {
@@ -229,7 +282,7 @@ bool SparseTable::SetRate(const std::string& name, double rate) {
                 setting_->options.count_missed_steps)) {
     return false;
   }
-  setting_->learning_rate = RateOfStep(own, setting_->step);
+  for (size_t i = 0; i < shards_.size(); ++i) all[i].TakeRate();
   return true;
 }
 

@@ -35,6 +35,7 @@
 
 namespace fleet::table {
 
+struct KeyBatch;
 struct LockedShard;
 struct ShardSetting;
 enum class SweepKind;
@@ -159,7 +160,13 @@ class SparseTable final {
  private:
   // Calls work(shard, batch) with the lock held, for the keys of each shard.
   template <typename Work>
-  Status ForEachShard(std::span<const Key> keys, Work work);
+  Status ForEachShard(std::span<const Key> keys, const Work& work);
+  // The same for keys [from, from + count), which are few.
+  template <typename Work>
+  Status SplitByShard(std::span<const Key> keys, size_t from, size_t count,
+                      const Work& work);
+  template <typename Work>
+  Status InShard(LockedShard& shard, const KeyBatch& batch, const Work& work);
   Status CheckSizes(std::span<const Key> keys, size_t num_values,
                     const char* what) const;
   Status CheckShown(std::span<const Key> keys,
@@ -169,7 +176,8 @@ class SparseTable final {
                          const std::function<bool(float*)>& gone);
 
   const SparseTableOptions options_;
-  // What the shards know of the table; changed with all locks held.
+  // What the shards know of the table; changed with all locks held, but for the
+  // step.
   const std::unique_ptr<ShardSetting> setting_;
   std::vector<LockedShard> shards_;
   std::atomic<uint64_t> num_expired_ = 0;

@@ -132,8 +132,7 @@ Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
   setting_->now = static_cast<uint32_t>(now);
   setting_->step = stats.step;
   ForgetToldRates(setting_->options.update.learning_rate);
-  setting_->learning_rate =
-      RateOfStep(setting_->options.update.learning_rate, setting_->step);
+  for (size_t i = 0; i < shards_.size(); ++i) all[i].TakeRate();
 
   std::vector<std::vector<uint32_t>> places(shards_.size());
   std::vector<float> converted;

@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "fleet/base/cores.h"
 #include "fleet/table/table_conformance.h"
 
 namespace fleet::table {
@@ -42,13 +43,25 @@ TEST(SparseTable, NamesWhatIsWrongWithItsOptions) {
   EXPECT_THAT(SparseTable::Make(options),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("1.5")));
   options = Small();
-  options.num_shards = 0;
+  options.num_shards = kMaxShards + 1;
   EXPECT_THAT(SparseTable::Make(options),
-              HasCode(StatusCode::kInvalidArgument));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("257 shards")));
+}
+
+TEST(SparseTable, HasAShardForEachCoreUnlessToldOtherwise) {
+  auto made = SparseTable::Make(Small());
+  ASSERT_OK(made);
+  EXPECT_EQ((*made)->options().num_shards, ShardsOnCores(base::NumCores()));
+  EXPECT_EQ(ShardsOnCores(1), 1u);
+  EXPECT_EQ(ShardsOnCores(2), 1u);
+  EXPECT_EQ(ShardsOnCores(3), 3u);
+  EXPECT_EQ(ShardsOnCores(16), 16u);
+  EXPECT_EQ(ShardsOnCores(1000), kMaxShards);
 }
 
 TEST(SparseTable, RefusesRowsBeyondItsLimitAndKeepsWhatItHas) {
   SparseTableOptions options = Small();
+  options.num_shards = 1;
   options.max_byte_size = 1 << 20;
   auto made = SparseTable::Make(options);
   ASSERT_OK(made);
@@ -72,6 +85,7 @@ TEST(SparseTable, RefusesRowsBeyondItsLimitAndKeepsWhatItHas) {
 
 TEST(SparseTable, TakesFewBytesForARowOf16) {
   SparseTableOptions options = Small();
+  options.num_shards = 1;
   options.dim = 16;
   auto made = SparseTable::Make(options);
   ASSERT_OK(made);
@@ -117,6 +131,74 @@ TEST(SparseTable, ServesSeveralThreads) {
   std::vector<float> rows(keys.size() * 4);
   ASSERT_OK(table.Pull(keys, rows));
   for (float x : rows) ASSERT_EQ(x, kThreads * kRounds);
+}
+
+// Steps end while others push, and each push has a rate of the schedule.
+TEST(SparseTable, CountsStepsThatEndInSeveralThreads) {
+  SparseTableOptions options = Small();
+  options.num_shards = 7;
+  options.update.learning_rate.base = 1.0;
+  options.update.learning_rate.schedule = PiecewiseDecay{{1000}, {1.0, 0.5}};
+  auto made = SparseTable::Make(options);
+  ASSERT_OK(made);
+  SparseTable& table = **made;
+  constexpr uint64_t kSteps = 250;
+  std::vector<Key> keys(100);
+  std::iota(keys.begin(), keys.end(), 0);
+  const std::vector<float> gradients(keys.size() * 4, -1.0f);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (uint64_t i = 0; i < kSteps; ++i) {
+        EXPECT_OK(table.Push(keys, gradients));
+        table.EndStep();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(table.stats().step, 4 * kSteps);
+  std::vector<float> rows(keys.size() * 4);
+  ASSERT_OK(table.Pull(keys, rows));
+  EXPECT_THAT(rows, testing::Each(4.0f * kSteps));
+  // Step 1000 is here, and the rate is half.
+  ASSERT_OK(table.Push(keys, gradients));
+  ASSERT_OK(table.Pull(keys, rows));
+  EXPECT_THAT(rows, testing::Each(4.0f * kSteps + 0.5f));
+}
+
+TEST(SparseTable, LoadsWhateverNumberOfShardsWroteIt) {
+  std::vector<Key> keys(5000);
+  std::iota(keys.begin(), keys.end(), 1);
+  std::vector<float> rows(keys.size() * 4);
+  std::iota(rows.begin(), rows.end(), 0.0f);
+  const std::vector<Key> changed{3, 4000};
+  const std::vector<float> ones(8, 1.0f);
+  for (const uint32_t wrote : {1u, 3u, 16u}) {
+    TemporaryFolder folder;
+    SparseTableOptions options = Small();
+    options.num_shards = wrote;
+    auto writer = SparseTable::Make(options);
+    ASSERT_OK(writer);
+    ASSERT_OK((*writer)->Assign(keys, rows));
+    ASSERT_OK((*writer)->Save(folder.path(), {}));
+    ASSERT_OK((*writer)->Assign(changed, ones));
+    SaveOptions delta;
+    delta.id.number = 1;
+    delta.id.kind = SaveKind::kDelta;
+    ASSERT_OK((*writer)->Save(folder.path(), delta));
+    std::vector<float> wanted(rows.size());
+    ASSERT_OK((*writer)->Pull(keys, wanted));
+    for (const uint32_t reads : {1u, 3u, 16u}) {
+      options.num_shards = reads;
+      auto reader = SparseTable::Make(options);
+      ASSERT_OK(reader);
+      ASSERT_OK((*reader)->Load(folder.path(), 0, 1));
+      EXPECT_EQ((*reader)->stats().num_rows, keys.size());
+      std::vector<float> got(rows.size());
+      ASSERT_OK((*reader)->Pull(keys, got));
+      EXPECT_EQ(got, wanted) << wrote << " wrote, " << reads << " read";
+    }
+  }
 }
 
 TEST(SparseTable, EmptiesItself) {
