@@ -5,8 +5,10 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <new>
 #include <numeric>
 #include <random>
+#include <stdexcept>
 #include <thread>
 #include <unistd.h>
 
@@ -649,6 +651,34 @@ TEST(PsServer, SurvivesRequestsThatMakeNoSense) {
   }
   std::vector<float> rows(4);
   EXPECT_OK(client->Pull(kEmb, std::vector<Key>{1}, rows, {}, Soon()));
+}
+
+// What a request throws is its answer, and the server lives.
+TEST(PsServer, AnswersARequestThatThrows) {
+  PsServerOptions options;
+  int num_saves = 0;
+  options.on_saved = [&](const std::string&) {
+    if (++num_saves == 1) throw std::runtime_error("the disk is on fire");
+    if (num_saves == 2) throw std::bad_alloc();
+  };
+  PsServer server(options);
+  AddTables(server, 0, 1);
+  auto connected = PsClient::Connect(
+      1,
+      [&](uint32_t, Deadline) -> Result<std::unique_ptr<channel::Channel>> {
+        return server.ConnectInProcess("worker 0");
+      },
+      {}, Soon());
+  ASSERT_OK(connected);
+  testing::TemporaryFolder folder;
+  auto save = [&] {
+    PsClient::SaveOptions save;
+    save.number = static_cast<uint64_t>(num_saves) + 1;
+    return (*connected)->Save(folder.path().string(), save, Soon());
+  };
+  EXPECT_THAT(save(), StatusIs(StatusCode::kInternal, HasSubstr("on fire")));
+  EXPECT_THAT(save(), StatusIs(StatusCode::kUnavailable, HasSubstr("memory")));
+  EXPECT_OK(save());
 }
 
 TEST(PsServer, RefusesAnIdThatIsTaken) {

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <new>
 #include <random>
 #include <system_error>
 #include <unistd.h>
 
+#include "fleet/base/exceptions.h"
 #include "fleet/base/log.h"
 #include "fleet/channel/in_process.h"
 
@@ -218,22 +218,26 @@ Status PsServer::AcceptFrom(
 
 void PsServer::AcceptLoop(channel::Listener& listener) {
   while (true) {
-    Result<channel::Connection> came = listener.Accept(Deadline::Infinite());
-    if (came.ok()) {
-      const char* network =
-          options_.carrier == channel::Carrier::kUcx ? "ucx" : "tcp";
-      Adopt(std::move(came->channel),
-            listener.address().is_local() ? "shared memory" : network);
-      continue;
-    }
-    {
-      base::MutexLock lock(mutex_);
-      if (aborted_) return;
-    }
+    const Status accepted =
+        base::CatchExceptions([&] { return AcceptOne(listener); });
+    if (accepted.ok()) continue;
+    base::MutexLock lock(mutex_);
+    if (aborted_) return;
     // No descriptor or memory left for a peer: others may end and give some.
-    FLEET_LOG(WARNING) << "server " << options_.rank << ": " << came.status();
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    FLEET_LOG(WARNING) << "server " << options_.rank << ": " << accepted;
+    (void)aborting_.WaitUntil(mutex_,
+                              Deadline::After(std::chrono::milliseconds(100)));
   }
+}
+
+Status PsServer::AcceptOne(channel::Listener& listener) {
+  ASSIGN_OR_RETURN(channel::Connection came,
+                   listener.Accept(Deadline::Infinite()));
+  const char* network =
+      options_.carrier == channel::Carrier::kUcx ? "ucx" : "tcp";
+  Adopt(std::move(came.channel),
+        listener.address().is_local() ? "shared memory" : network);
+  return OkStatus();
 }
 
 std::unique_ptr<Channel> PsServer::ConnectInProcess(const std::string& name) {
@@ -278,6 +282,7 @@ void PsServer::Abort(const Status& why) {
   roster_.Abort(why);
   base::MutexLock lock(mutex_);
   aborted_ = true;
+  aborting_.NotifyAll();
   for (auto& listener : listeners_) listener->Abort(why);
   for (Connection& connection : connections_) connection.channel->Abort(why);
 }
@@ -324,11 +329,14 @@ void PsServer::Serve(Connection& connection) {
   session.connection = &connection;
   session.channel = connection.channel.get();
   Status outcome;
-  while (outcome.ok()) outcome = ServeOne(session);
+  while (outcome.ok()) {
+    outcome = base::CatchExceptions([&] { return ServeOne(session); });
+  }
   EndConnectionsOf(connection);
   if (session.worker >= 0) roster_.Leave(session.worker);
   if (outcome.code() == StatusCode::kInvalidArgument ||
-      outcome.code() == StatusCode::kDataLoss) {
+      outcome.code() == StatusCode::kDataLoss ||
+      outcome.code() == StatusCode::kInternal) {
     FLEET_LOG(WARNING) << "server " << options_.rank << ": " << outcome;
   }
 }
@@ -363,23 +371,17 @@ Status PsServer::ServeOne(Session& session) {
   request.body = std::span(session.request).subspan(sizeof(RequestHead));
   num_requests_.fetch_add(1, std::memory_order_relaxed);
   ++num_busy_;
-  Result<std::span<const std::byte>> payload = HandleInMemory(session, request);
-  Status sent = Reply(session, request.head.sequence, payload.status(),
-                      payload.ok() ? *payload : std::span<const std::byte>());
+  const Status sent = base::CatchExceptions([&] {
+    const Result<std::span<const std::byte>> payload =
+        base::CatchExceptions([&] { return Handle(session, request); });
+    return Reply(session, request.head.sequence, payload.status(),
+                 payload.ok() ? *payload : std::span<const std::byte>());
+  });
   if (--num_busy_ == 0 && ending_) {
     base::MutexLock lock(mutex_);
     idle_.NotifyAll();
   }
   return sent;
-}
-
-Result<std::span<const std::byte>> PsServer::HandleInMemory(
-    Session& session, const Request& request) {
-  try {
-    return Handle(session, request);
-  } catch (const std::bad_alloc&) {
-    return Unavailable("the server has no memory left");
-  }
 }
 
 void PsServer::WaitUntilIdle(Deadline deadline) {

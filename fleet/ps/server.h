@@ -204,6 +204,7 @@ class PsServer final {
   channel::MeetOptions HowToMeet() const;
   Status AcceptFrom(Result<std::unique_ptr<channel::Listener>> listener);
   void AcceptLoop(channel::Listener& listener);
+  Status AcceptOne(channel::Listener& listener);
   void Adopt(std::unique_ptr<channel::Channel> channel, const char* way);
   void Serve(Connection& connection);
   // The connection that carries nothing has ended, which is how a worker whose
@@ -217,9 +218,6 @@ class PsServer final {
   Status Reply(Session& session, uint64_t sequence, const Status& outcome,
                std::span<const std::byte> payload);
 
-  // The same as Handle, which may run out of memory.
-  Result<std::span<const std::byte>> HandleInMemory(Session& session,
-                                                    const Request& request);
   // What to send back, or why not. The payload lies in the session.
   Result<std::span<const std::byte>> Handle(Session& session,
                                             const Request& request);
@@ -254,11 +252,11 @@ class PsServer final {
   Status HandleSetRate(const Request& request);
   Result<std::span<const std::byte>> HandleStats(Session& session,
                                                  const Request& request);
+  ServerInfo Describe() const;
+  Result<Table*> Find(TableId id);
   // The same for a connection, which asks no other one's lock where it had the
   // table before.
   Result<Table*> Find(Session& session, TableId id);
-  ServerInfo Describe() const;
-  Result<Table*> Find(TableId id);
   Result<table::DenseTable*> FindDense(TableId id);
   Status AddTable(TableId id, Table table);
   // Tables are never removed.
@@ -280,6 +278,7 @@ class PsServer final {
   mutable base::Mutex mutex_;
   std::map<TableId, Table> tables_ GUARDED_BY(mutex_);
   bool aborted_ GUARDED_BY(mutex_) = false;
+  base::CondVar aborting_;
   std::list<Connection> connections_ GUARDED_BY(mutex_);
   std::map<std::pair<int, uint32_t>, std::shared_ptr<Lane>> lanes_
       GUARDED_BY(mutex_);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fleet/base/crc32c.h"
+#include "fleet/base/exceptions.h"
 #include "fleet/base/queue.h"
 #include "fleet/table/row_copy.h"
 
@@ -206,13 +207,15 @@ class RowsWriter::File final {
     while (true) {
       Result<std::optional<Block>> block = full_.Pop(Deadline::Infinite());
       if (!block.ok() || !block->has_value()) return;
-      const Status written = Write(**block);
+      const Status written = base::CatchExceptions([&]() -> Status {
+        RETURN_IF_ERROR(Write(**block));
+        return written_.Push(std::move(**block), Deadline::Infinite());
+      });
       if (!written.ok()) {
         full_.Abort(written);
         written_.Abort(written);
         return;
       }
-      if (!written_.Push(std::move(**block), Deadline::Infinite()).ok()) return;
     }
   }
 
@@ -459,19 +462,22 @@ class ReadAhead final {
 
  private:
   void ReadLoop() {
+    const Status outcome = base::CatchExceptions([&] { return ReadAll(); });
+    if (!outcome.ok()) full_.Abort(outcome);
+  }
+  Status ReadAll() {
     for (size_t i = 0;; ++i) {
       Block block;
       if (i > kBlocksAhead + 1) {
         auto used = used_.Pop(Deadline::Infinite());
-        if (!used.ok()) return;
+        if (!used.ok()) return used.status();
         block = std::move(**used);
       }
       const Status read = reader_.Next(block);
       const bool last = !read.ok() || block.keys.empty();
       Result<Block> item = read.ok() ? Result<Block>(std::move(block)) : read;
-      if (!full_.Push(std::move(item), Deadline::Infinite()).ok() || last) {
-        return;
-      }
+      RETURN_IF_ERROR(full_.Push(std::move(item), Deadline::Infinite()));
+      if (last) return OkStatus();
     }
   }
 

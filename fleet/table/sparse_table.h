@@ -144,6 +144,7 @@ class SparseTable final {
   // Replaces the rows by those that the newest complete save in `folder` and
   // its deltas hold, whatever number of servers wrote them, as far as they
   // belong to server `server` of `num_servers`. On failure the table is empty.
+  // Unavailable where memory is short, as for Save.
   Result<LoadStats> Load(const base::Path& folder, uint32_t server,
                          uint32_t num_servers);
   // One line per row, sorted inside a shard: key, tab, values with commas.
@@ -172,6 +173,10 @@ class SparseTable final {
   Status CheckShown(std::span<const Key> keys,
                     const PushOptions& options) const;
   Status Named(const Status& status, const char* what, size_t num_keys) const;
+  Result<SaveStats> SaveRows(const base::Path& folder,
+                             const SaveOptions& options);
+  Result<LoadStats> LoadRows(const base::Path& folder, uint32_t server,
+                             uint32_t num_servers);
   Result<uint64_t> Sweep(SweepKind kind,
                          const std::function<bool(float*)>& gone);
 

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "fleet/base/exceptions.h"
 #include "fleet/table/locked_shards.h"
 #include "fleet/table/page_memory.h"
 #include "fleet/table/rows_file.h"
@@ -35,8 +36,21 @@ uint64_t RowsOfShard(const RowsHeader& header, uint32_t num_servers,
 
 }  // namespace
 
+// Threads take part in saves and loads: an exception must not leave a function
+// that waits for one.
 Result<SaveStats> SparseTable::Save(const base::Path& folder,
                                     const SaveOptions& options) {
+  return base::CatchExceptions([&] { return SaveRows(folder, options); });
+}
+
+Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
+                                    uint32_t num_servers) {
+  return base::CatchExceptions(
+      [&] { return LoadRows(folder, server, num_servers); });
+}
+
+Result<SaveStats> SparseTable::SaveRows(const base::Path& folder,
+                                        const SaveOptions& options) {
   const bool delta = options.id.kind == SaveKind::kDelta;
   const bool by_score = options.filter == SaveFilter::kByScore;
   const RowLayout& layout = setting_->layout;
@@ -113,8 +127,8 @@ Result<SaveStats> SparseTable::Save(const base::Path& folder,
   return stats;
 }
 
-Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
-                                    uint32_t num_servers) {
+Result<LoadStats> SparseTable::LoadRows(const base::Path& folder,
+                                        uint32_t server, uint32_t num_servers) {
   ASSIGN_OR_RETURN(const std::vector<SaveList> lists, FindSave(folder, name()));
   const RowLayout& layout = setting_->layout;
   LoadStats stats;
@@ -201,7 +215,7 @@ Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
   };
   // The kernel zeroes pages before they are written to, which takes as long as
   // all the rest: another thread lets it.
-  std::thread populating;
+  std::jthread populating;
   auto reserve = [&](const RowsHeader& header) -> Status {
     const uint64_t of_shard = RowsOfShard(header, num_servers, shards_.size());
     std::vector<std::span<std::byte>> memory;
@@ -209,8 +223,7 @@ Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
       ASSIGN_OR_RETURN(const auto more, all[i].ReserveRows(of_shard));
       memory.insert(memory.end(), more.begin(), more.end());
     }
-    if (populating.joinable()) populating.join();
-    populating = std::thread([memory = std::move(memory)] {
+    populating = std::jthread([memory = std::move(memory)] {
       for (const auto& part : memory) PageMemory::Populate(part);
     });
     for (size_t i = 0; i < shards_.size(); ++i) {
@@ -234,7 +247,7 @@ Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
     }
     return finish_adding();
   };
-  const Status outcome = read();
+  const Status outcome = base::CatchExceptions(read);
   if (populating.joinable()) populating.join();
   if (!outcome.ok()) {
     for (size_t i = 0; i < shards_.size(); ++i) (void)all[i].Clear();
