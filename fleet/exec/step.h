@@ -19,7 +19,7 @@
 #include "fleet/base/status.h"
 #include "fleet/exec/extension.h"
 #include "fleet/ops/kernel.h"
-#include "fleet/ops/optimizer.h"
+#include "fleet/ops/update/optimizer.h"
 
 namespace fleet::exec {
 

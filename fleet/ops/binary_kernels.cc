@@ -48,7 +48,7 @@
 #include "fleet/ops/elementwise.h"
 #include "fleet/ops/gpu_kernels.h"
 #include "fleet/ops/kernels.h"
-#include "fleet/ops/merged_rows.h"
+#include "fleet/ops/update/merged_rows.h"
 #include "fleet/program/shape_rules.h"
 
 namespace fleet::ops {

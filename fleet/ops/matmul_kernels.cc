@@ -6,8 +6,8 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/sum.h>
 
-#include "fleet/ops/backward.h"
 #include "fleet/ops/cpu_path.h"
+#include "fleet/ops/eager/backward.h"
 #include "fleet/ops/gemm.h"
 #include "fleet/ops/gpu_kernels.h"
 #include "fleet/ops/kernels.h"

@@ -7,7 +7,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "fleet/ops/eager.h"
+#include "fleet/ops/eager/eager.h"
 #include "fleet/ops/kernels.h"
 
 // Shape rules and kernels are written apart; here both are asked, and must say

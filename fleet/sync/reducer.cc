@@ -13,7 +13,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "fleet/ops/aten_error.h"
-#include "fleet/ops/backward.h"
+#include "fleet/ops/eager/backward.h"
 #include "fleet/sync/bucket_exchange.h"
 #include "fleet/sync/bucket_plan.h"
 #include "fleet/sync/row_exchange.h"

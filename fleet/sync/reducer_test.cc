@@ -21,8 +21,8 @@
 #include <torch/optim/sgd.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/ops/backward.h"
-#include "fleet/ops/eager.h"
+#include "fleet/ops/eager/backward.h"
+#include "fleet/ops/eager/eager.h"
 #include "fleet/ops/gemm.h"
 #include "fleet/ops/kernels.h"
 #include "fleet/testing/ranks_as_threads.h"

@@ -28,7 +28,7 @@
 
 #include "fleet/comm/in_process.h"
 #include "fleet/comm/nccl.h"
-#include "fleet/ops/backward.h"
+#include "fleet/ops/eager/backward.h"
 #include "fleet/sync/reducer.h"
 #include "fleet/sync/sync_batch_norm.h"
 #include "fleet/sync/tensor_collectives.h"

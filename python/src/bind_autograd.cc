@@ -10,7 +10,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "fleet/ops/aten_error.h"
-#include "fleet/ops/backward.h"
+#include "fleet/ops/eager/backward.h"
 
 #include "status.h"
 #include "tensor.h"

@@ -12,8 +12,8 @@
 #include <nanobind/stl/vector.h>
 
 #include "fleet/base/check.h"
-#include "fleet/ops/auto_cast.h"
-#include "fleet/ops/eager.h"
+#include "fleet/ops/eager/auto_cast.h"
+#include "fleet/ops/eager/eager.h"
 #include "fleet/ops/kernels.h"
 #include "fleet/program/dtype.h"
 

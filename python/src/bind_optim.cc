@@ -9,7 +9,7 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
-#include "fleet/ops/parameter_update.h"
+#include "fleet/ops/update/parameter_update.h"
 
 #include "array.h"
 #include "status.h"

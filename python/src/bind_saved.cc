@@ -16,7 +16,7 @@
 #include "fleet/exec/saved_model.h"
 #include "fleet/exec/saved_tensor.h"
 #include "fleet/exec/scope.h"
-#include "fleet/ops/eager.h"
+#include "fleet/ops/eager/eager.h"
 #include "fleet/plan/prune.h"
 #include "fleet/program/text.h"
 

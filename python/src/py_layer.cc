@@ -15,7 +15,7 @@
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "fleet/ops/node.h"
+#include "fleet/ops/eager/node.h"
 
 #include "tensor.h"
 

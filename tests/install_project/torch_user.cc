@@ -5,7 +5,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/sum.h>
 
-#include "fleet/ops/eager.h"
+#include "fleet/ops/eager/eager.h"
 #include "fleet/ops/kernels.h"
 
 int main() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/ops/optimizer.h"
+#include "fleet/ops/update/optimizer.h"
 
 #include <cmath>
 #include <map>

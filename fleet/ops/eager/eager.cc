@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/ops/eager.h"
+#include "fleet/ops/eager/eager.h"
 
 #include <memory>
 #include <string>
@@ -11,8 +11,8 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "fleet/ops/aten_error.h"
-#include "fleet/ops/backward.h"
-#include "fleet/ops/node.h"
+#include "fleet/ops/eager/backward.h"
+#include "fleet/ops/eager/node.h"
 
 namespace fleet::ops {
 namespace {

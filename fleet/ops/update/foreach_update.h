@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef FLEET_OPS_FOREACH_UPDATE_H_
-#define FLEET_OPS_FOREACH_UPDATE_H_
+#ifndef FLEET_OPS_UPDATE_FOREACH_UPDATE_H_
+#define FLEET_OPS_UPDATE_FOREACH_UPDATE_H_
 
 #include <array>
 #include <span>
@@ -36,4 +36,4 @@ void ApplyForeach(const optim::UpdateRule& rule,
 
 }  // namespace fleet::ops
 
-#endif  // FLEET_OPS_FOREACH_UPDATE_H_
+#endif  // FLEET_OPS_UPDATE_FOREACH_UPDATE_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef FLEET_OPS_EAGER_H_
-#define FLEET_OPS_EAGER_H_
+#ifndef FLEET_OPS_EAGER_EAGER_H_
+#define FLEET_OPS_EAGER_EAGER_H_
 
 #include <span>
 
@@ -24,4 +24,4 @@ Result<Tensors> RunEager(const Op& op, std::span<const at::Tensor> inputs,
 
 }  // namespace fleet::ops
 
-#endif  // FLEET_OPS_EAGER_H_
+#endif  // FLEET_OPS_EAGER_EAGER_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "fleet/ops/parameter_update.h"
+#include "fleet/ops/update/parameter_update.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,8 +18,8 @@
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
 
-#include "fleet/ops/foreach_update.h"
-#include "fleet/ops/merged_rows.h"
+#include "fleet/ops/update/foreach_update.h"
+#include "fleet/ops/update/merged_rows.h"
 #include "fleet/optim/clip.h"
 
 namespace fleet::ops {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef FLEET_OPS_MERGED_ROWS_H_
-#define FLEET_OPS_MERGED_ROWS_H_
+#ifndef FLEET_OPS_UPDATE_MERGED_ROWS_H_
+#define FLEET_OPS_UPDATE_MERGED_ROWS_H_
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
@@ -26,4 +26,4 @@ at::Tensor JoinRows(at::TensorList gradients);
 
 }  // namespace fleet::ops
 
-#endif  // FLEET_OPS_MERGED_ROWS_H_
+#endif  // FLEET_OPS_UPDATE_MERGED_ROWS_H_

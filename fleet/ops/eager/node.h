@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef FLEET_OPS_NODE_H_
-#define FLEET_OPS_NODE_H_
+#ifndef FLEET_OPS_EAGER_NODE_H_
+#define FLEET_OPS_EAGER_NODE_H_
 
 #include <memory>
 #include <utility>
@@ -25,4 +25,4 @@ Ptr MakeNode(Args&&... args) {
 
 }  // namespace fleet::ops
 
-#endif  // FLEET_OPS_NODE_H_
+#endif  // FLEET_OPS_EAGER_NODE_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/ops/backward.h"
+#include "fleet/ops/eager/backward.h"
 
 #include <algorithm>
 #include <cstdint>

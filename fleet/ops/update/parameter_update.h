@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef FLEET_OPS_PARAMETER_UPDATE_H_
-#define FLEET_OPS_PARAMETER_UPDATE_H_
+#ifndef FLEET_OPS_UPDATE_PARAMETER_UPDATE_H_
+#define FLEET_OPS_UPDATE_PARAMETER_UPDATE_H_
 
 #include <array>
 #include <cstdint>
@@ -142,4 +142,4 @@ class ParameterUpdater final {
 
 }  // namespace fleet::ops
 
-#endif  // FLEET_OPS_PARAMETER_UPDATE_H_
+#endif  // FLEET_OPS_UPDATE_PARAMETER_UPDATE_H_

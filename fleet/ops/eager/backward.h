@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef FLEET_OPS_BACKWARD_H_
-#define FLEET_OPS_BACKWARD_H_
+#ifndef FLEET_OPS_EAGER_BACKWARD_H_
+#define FLEET_OPS_EAGER_BACKWARD_H_
 
 #include <functional>
 #include <vector>
@@ -63,4 +63,4 @@ class RunningNode final {
 
 }  // namespace fleet::ops
 
-#endif  // FLEET_OPS_BACKWARD_H_
+#endif  // FLEET_OPS_EAGER_BACKWARD_H_

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/ops/auto_cast.h"
+#include "fleet/ops/eager/auto_cast.h"
 
 #include <array>
 #include <string_view>
 #include <utility>
 
-#include "fleet/ops/eager.h"
+#include "fleet/ops/eager/eager.h"
 
 namespace fleet::ops {
 namespace {

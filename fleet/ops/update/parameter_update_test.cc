@@ -3,7 +3,7 @@
 // The formulas are tested in optim/; here, that tensors of every kind reach
 // them and that the foreach form of each rule computes the same.
 
-#include "fleet/ops/parameter_update.h"
+#include "fleet/ops/update/parameter_update.h"
 
 #include <cmath>
 #include <ostream>

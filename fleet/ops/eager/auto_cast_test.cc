@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/ops/auto_cast.h"
+#include "fleet/ops/eager/auto_cast.h"
 
 #include <vector>
 

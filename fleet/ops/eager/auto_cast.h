@@ -3,8 +3,8 @@
 // Mixed precision of eager calls: what an op is given is cast before it runs,
 // by lists. Programs have program/mixed_precision.h.
 
-#ifndef FLEET_OPS_AUTO_CAST_H_
-#define FLEET_OPS_AUTO_CAST_H_
+#ifndef FLEET_OPS_EAGER_AUTO_CAST_H_
+#define FLEET_OPS_EAGER_AUTO_CAST_H_
 
 #include <set>
 #include <span>
@@ -35,4 +35,4 @@ Status CastInputs(const AutoCast& auto_cast, const Op& cast, const Op& op,
 
 }  // namespace fleet::ops
 
-#endif  // FLEET_OPS_AUTO_CAST_H_
+#endif  // FLEET_OPS_EAGER_AUTO_CAST_H_

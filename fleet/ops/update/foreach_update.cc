@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "fleet/ops/foreach_update.h"
+#include "fleet/ops/update/foreach_update.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "fleet/ops/optimizer.h"
+#include "fleet/ops/update/optimizer.h"
 
 #include <algorithm>
 #include <string>
@@ -10,9 +10,9 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
 
-#include "fleet/ops/foreach_update.h"
 #include "fleet/ops/gpu_kernels.h"
-#include "fleet/ops/merged_rows.h"
+#include "fleet/ops/update/foreach_update.h"
+#include "fleet/ops/update/merged_rows.h"
 
 namespace fleet::ops {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/ops/backward.h"
+#include "fleet/ops/eager/backward.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
@@ -15,7 +15,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "fleet/ops/eager.h"
+#include "fleet/ops/eager/eager.h"
 #include "fleet/ops/gemm.h"
 #include "fleet/ops/kernels.h"
 

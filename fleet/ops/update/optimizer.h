@@ -5,8 +5,8 @@
 // in the table: an update works in place, and the executor hands over all
 // updates of a step that have the same rule together.
 
-#ifndef FLEET_OPS_OPTIMIZER_H_
-#define FLEET_OPS_OPTIMIZER_H_
+#ifndef FLEET_OPS_UPDATE_OPTIMIZER_H_
+#define FLEET_OPS_UPDATE_OPTIMIZER_H_
 
 #include <array>
 #include <optional>
@@ -70,4 +70,4 @@ void ApplyOptimizer(const optim::UpdateRule& rule,
 
 }  // namespace fleet::ops
 
-#endif  // FLEET_OPS_OPTIMIZER_H_
+#endif  // FLEET_OPS_UPDATE_OPTIMIZER_H_
