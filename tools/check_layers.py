@@ -25,9 +25,13 @@ LAYERS = {
     "ps": (("table", "cluster", "channel", "base"), ()),
     "data": (("base",), ()),
     "comm": (("cluster", "channel", "base"), ("mpi.h", "nccl.h")),
+    "saved": (("program", "base"), ()),
     "served": (("ps", "plan", "table", "optim", "base"), ()),
     "ops": (("program", "optim", "base"), ("ATen/", "c10/", "torch/", "dnnl.hpp")),
-    "exec": (("ops", "plan", "optim", "program", "data", "base"), ("ATen/", "c10/")),
+    "exec": (
+        ("ops", "plan", "saved", "optim", "program", "data", "base"),
+        ("ATen/", "c10/"),
+    ),
     "sync": (
         ("exec", "served", "ops", "comm", "plan", "data", "program", "base"),
         ("ATen/", "c10/", "torch/"),
@@ -64,6 +68,7 @@ LAYERS = {
             "comm",
             "ps",
             "plan",
+            "saved",
             "table",
             "optim",
             "data",

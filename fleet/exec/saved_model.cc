@@ -194,7 +194,7 @@ Result<std::unique_ptr<Program>> ParseProgram(
   }
   Result<std::unique_ptr<Program>> program = program::Parse(message.body);
   if (!program.ok()) return program.status().WithContext(where);
-  FromPaddle(**program);
+  saved::FromPaddle(**program);
   RETURN_IF_ERROR(program::RestoreLod(registry, **program).WithContext(where));
   return program;
 }
@@ -214,11 +214,11 @@ Result<std::unique_ptr<Program>> LoadProgram(
 Result<std::unique_ptr<Program>> ToInference(
     const program::OpRegistry& registry, const Program& program,
     const std::vector<std::string>& feeds,
-    const std::vector<std::string>& fetches, Paddle version) {
+    const std::vector<std::string>& fetches, saved::Paddle version) {
   ASSIGN_OR_RETURN(
       std::unique_ptr<Program> pruned,
       plan::Prune(*plan::CloneForTest(registry, program), feeds, fetches));
-  RETURN_IF_ERROR(ToPaddle(registry, *pruned, version));
+  RETURN_IF_ERROR(saved::ToPaddle(registry, *pruned, version));
   AddFeedAndFetch(*pruned, feeds, fetches);
   return pruned;
 }

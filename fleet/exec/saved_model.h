@@ -22,11 +22,11 @@
 #include "fleet/base/file_system.h"
 #include "fleet/base/status.h"
 #include "fleet/exec/executor.h"
-#include "fleet/exec/saved_dialect.h"
 #include "fleet/exec/saved_tensor.h"
 #include "fleet/exec/scope.h"
 #include "fleet/ops/kernels.h"
 #include "fleet/program/program.h"
+#include "fleet/saved/dialect.h"
 
 namespace fleet::exec {
 
@@ -73,7 +73,8 @@ Result<std::unique_ptr<program::Program>> LoadProgram(
 Result<std::unique_ptr<program::Program>> ToInference(
     const program::OpRegistry& registry, const program::Program& program,
     const std::vector<std::string>& feeds,
-    const std::vector<std::string>& fetches, Paddle version = Paddle::k2);
+    const std::vector<std::string>& fetches,
+    saved::Paddle version = saved::Paddle::k2);
 
 // What the feed operations of a program write and its fetch operations read, in
 // order.

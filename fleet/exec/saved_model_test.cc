@@ -25,6 +25,7 @@ namespace fleet::exec {
 namespace {
 
 using program::DType;
+using saved::Paddle;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -199,7 +200,7 @@ TEST_F(SavedModelTest, NamesThatLeaveTheFolder) {
   EXPECT_TRUE(base::Exists(folder_ / "each" / "encoder" / "w"));
 }
 
-// ---- saved_dialect.h
+// ---- saved/dialect.h
 
 class DialectTest : public SavedModelTest {
  protected:

@@ -12,13 +12,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "fleet/exec/saved_dialect.h"
 #include "fleet/exec/saved_model.h"
 #include "fleet/exec/saved_tensor.h"
 #include "fleet/exec/scope.h"
 #include "fleet/ops/eager/eager.h"
 #include "fleet/plan/prune.h"
 #include "fleet/program/text.h"
+#include "fleet/saved/dialect.h"
 
 #include "program.h"
 #include "status.h"
@@ -181,7 +181,7 @@ void BindPrograms(nb::module_& m) {
          const Names& fetches, bool old) {
         into.graph = ValueOrThrow(exec::ToInference(
             Library().definitions(), *program.graph, feeds, fetches,
-            old ? exec::Paddle::k1_8 : exec::Paddle::k2));
+            old ? saved::Paddle::k1_8 : saved::Paddle::k2));
       },
       nb::arg("into"), nb::arg("program"), nb::arg("feeds"), nb::arg("fetches"),
       nb::arg("old") = false,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/exec/saved_dialect_parts.h"
+#include "fleet/saved/dialect_parts.h"
 
-namespace fleet::exec {
+namespace fleet::saved {
 
 using program::AttrMap;
 using program::AttrValue;
@@ -138,4 +138,4 @@ bool Replacement::IsUsed(const std::string& name) const {
   return false;
 }
 
-}  // namespace fleet::exec
+}  // namespace fleet::saved

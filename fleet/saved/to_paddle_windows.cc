@@ -5,9 +5,9 @@
 #include <string_view>
 #include <utility>
 
-#include "fleet/exec/saved_dialect_parts.h"
+#include "fleet/saved/dialect_parts.h"
 
-namespace fleet::exec {
+namespace fleet::saved {
 
 using program::AttrMap;
 using program::Dims;
@@ -162,4 +162,4 @@ bool PoolToPaddle(Replacement& r) {
   return true;
 }
 
-}  // namespace fleet::exec
+}  // namespace fleet::saved

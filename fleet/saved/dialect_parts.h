@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // What writing Paddle's dialect and reading it have in common, and the parts of
-// writing it (saved_dialect.h).
+// writing it (dialect.h).
 
-#ifndef FLEET_EXEC_SAVED_DIALECT_PARTS_H_
-#define FLEET_EXEC_SAVED_DIALECT_PARTS_H_
+#ifndef FLEET_SAVED_DIALECT_PARTS_H_
+#define FLEET_SAVED_DIALECT_PARTS_H_
 
 #include <cstdint>
 #include <string>
@@ -13,10 +13,10 @@
 #include <variant>
 #include <vector>
 
-#include "fleet/exec/saved_dialect.h"
 #include "fleet/program/program.h"
+#include "fleet/saved/dialect.h"
 
-namespace fleet::exec {
+namespace fleet::saved {
 
 using Ints = std::vector<int64_t>;
 
@@ -95,7 +95,7 @@ class Replacement {
   program::Block& block_;
 };
 
-// ---- convolutions and pools (saved_windows.cc)
+// ---- convolutions and pools (to_paddle_windows.cc)
 
 // All of ours of one, two and three dimensions, also transposed.
 void ConvToPaddle(Replacement& r);
@@ -103,6 +103,6 @@ void ConvToPaddle(Replacement& r);
 // Whether the operation is one of our pools by its name; then it is replaced.
 bool PoolToPaddle(Replacement& r);
 
-}  // namespace fleet::exec
+}  // namespace fleet::saved
 
-#endif  // FLEET_EXEC_SAVED_DIALECT_PARTS_H_
+#endif  // FLEET_SAVED_DIALECT_PARTS_H_

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "fleet/exec/saved_dialect.h"
-#include "fleet/exec/saved_dialect_parts.h"
+#include "fleet/saved/dialect.h"
+#include "fleet/saved/dialect_parts.h"
 
-namespace fleet::exec {
+namespace fleet::saved {
 
 using program::AttrKind;
 using program::AttrMap;
@@ -435,4 +435,4 @@ Status ToPaddle(const OpRegistry& registry, Program& program, Paddle version) {
   return OkStatus();
 }
 
-}  // namespace fleet::exec
+}  // namespace fleet::saved

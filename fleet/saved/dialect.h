@@ -5,14 +5,14 @@
 // by what they do (avg_pool2d for pool2d). This brings a program that is saved
 // into ops that Paddle has, and one that Paddle saved into ours.
 
-#ifndef FLEET_EXEC_SAVED_DIALECT_H_
-#define FLEET_EXEC_SAVED_DIALECT_H_
+#ifndef FLEET_SAVED_DIALECT_H_
+#define FLEET_SAVED_DIALECT_H_
 
 #include "fleet/base/status.h"
 #include "fleet/program/op_def.h"
 #include "fleet/program/program.h"
 
-namespace fleet::exec {
+namespace fleet::saved {
 
 // Who shall read it. What the older one knows, the newer one knows too.
 enum class Paddle { k1_8, k2 };
@@ -28,6 +28,6 @@ Status ToPaddle(const program::OpRegistry& registry, program::Program& program,
 // Rewrites what Paddle saved: ops that we have under another name.
 void FromPaddle(program::Program& program);
 
-}  // namespace fleet::exec
+}  // namespace fleet::saved
 
-#endif  // FLEET_EXEC_SAVED_DIALECT_H_
+#endif  // FLEET_SAVED_DIALECT_H_

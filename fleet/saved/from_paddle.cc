@@ -4,10 +4,10 @@
 #include <string_view>
 #include <utility>
 
-#include "fleet/exec/saved_dialect.h"
-#include "fleet/exec/saved_dialect_parts.h"
+#include "fleet/saved/dialect.h"
+#include "fleet/saved/dialect_parts.h"
 
-namespace fleet::exec {
+namespace fleet::saved {
 
 using program::Block;
 using program::Operation;
@@ -101,4 +101,4 @@ void FromPaddle(Program& program) {
   }
 }
 
-}  // namespace fleet::exec
+}  // namespace fleet::saved
