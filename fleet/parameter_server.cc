@@ -8,7 +8,7 @@
 
 #include "fleet/cluster/environment.h"
 #include "fleet/cluster/join_settings.h"
-#include "fleet/load_variable.h"
+#include "fleet/saved/load_variable.h"
 
 namespace fleet {
 namespace {
@@ -41,8 +41,8 @@ Result<std::unique_ptr<ParameterServer>> ParameterServer::Start(
         [folder = options.load_folder, rank = serve.server.rank,
          num_servers = serve.server.num_servers](table::SparseTable* sparse,
                                                  table::DenseTable* dense) {
-          return LoadVariable(folder, static_cast<uint32_t>(rank), num_servers,
-                              sparse, dense);
+          return saved::LoadVariable(folder, static_cast<uint32_t>(rank),
+                                     num_servers, sparse, dense);
         };
   }
   serve.interrupt = options.interrupt;

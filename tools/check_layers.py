@@ -25,7 +25,7 @@ LAYERS = {
     "ps": (("table", "cluster", "channel", "base"), ()),
     "data": (("base",), ()),
     "comm": (("cluster", "channel", "base"), ("mpi.h", "nccl.h")),
-    "saved": (("program", "base"), ()),
+    "saved": (("program", "table", "base"), ()),
     "served": (("ps", "plan", "table", "optim", "base"), ()),
     "ops": (("program", "optim", "base"), ("ATen/", "c10/", "torch/", "dnnl.hpp")),
     "exec": (

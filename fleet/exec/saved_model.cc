@@ -1,85 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/exec/saved_model.h"
 
-#include <algorithm>
-#include <map>
+#include <cstddef>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 
-#include "fleet/base/crc32c.h"
+#include "fleet/base/check.h"
 #include "fleet/ops/aten_error.h"
+#include "fleet/ops/kernel.h"
 #include "fleet/plan/prune.h"
-#include "fleet/program/lod.h"
-#include "fleet/program/wire.h"
+#include "fleet/saved/container.h"
+#include "fleet/saved/tensor_file.h"
 
 namespace fleet::exec {
 
-using program::AttrKind;
-using program::AttrValue;
-using program::Block;
-using program::Operation;
+using program::DType;
 using program::Program;
 using program::TensorType;
 using program::Variable;
-using program::VariableKind;
+using saved::ModelFiles;
+using saved::TensorView;
 
 namespace {
 
-constexpr std::string_view kFeed = "feed";
-constexpr std::string_view kFetch = "fetch";
-
-base::Path WithSuffix(const base::Path& prefix, const char* suffix) {
-  base::Path path = prefix;
-  path += suffix;
-  return path;
-}
-
-// The arguments of all operations of a type, in the order of their columns.
-std::vector<std::string> Columns(const Program& program, std::string_view type,
-                                 bool of_outputs) {
-  std::map<int64_t, std::string> columns;
-  const Block& block = program.block(0);
-  for (size_t i = 0; i < block.num_ops(); ++i) {
-    const Operation& op = block.op(i);
-    if (op.type != type) continue;
-    const std::vector<std::string>& names =
-        of_outputs ? op.output("Out") : op.input("X");
-    const AttrValue* col = op.attr("col");
-    const int64_t* column =
-        col == nullptr ? nullptr : std::get_if<int64_t>(&col->value);
-    if (names.empty()) continue;
-    columns[column == nullptr ? static_cast<int64_t>(columns.size())
-                              : *column] = names.front();
+// Calls `take` with the tensor's memory, of which there is a copy meanwhile
+// where it is not on the CPU or not row by row.
+template <class Take>
+Status WithView(const SavedTensor& tensor, Take take) {
+  const at::NoGradGuard no_grad;
+  if (!tensor.value.defined() || tensor.value.layout() != at::kStrided) {
+    return InvalidArgument("'", tensor.name, "' is not a dense tensor");
   }
-  std::vector<std::string> names;
-  for (auto& [column, name] : columns) names.push_back(std::move(name));
-  return names;
-}
-
-Operation FeedOrFetch(std::string_view type, const std::string& from,
-                      const std::string& to, size_t column) {
-  return {.type = std::string(type),
-          .inputs = {{"X", {from}}},
-          .outputs = {{"Out", {to}}},
-          .attrs = {{"col", {AttrKind::kInt, static_cast<int64_t>(column)}}}};
-}
-
-void AddFeedAndFetch(Program& program, const std::vector<std::string>& feeds,
-                     const std::vector<std::string>& fetches) {
-  Block& block = program.block(0);
-  const std::string feed(kFeed);
-  const std::string fetch(kFetch);
-  block.AddVariable(
-      {.name = feed, .kind = VariableKind::kFeedList, .persistable = true});
-  block.AddVariable(
-      {.name = fetch, .kind = VariableKind::kFetchList, .persistable = true});
-  // The last one first, as Paddle has them: some of its readers go by that.
-  for (size_t i = 0; i < feeds.size(); ++i) {
-    block.Insert(0, FeedOrFetch(kFeed, feed, feeds[i], i));
+  const DType dtype = ops::ToDType(tensor.value.scalar_type());
+  if (dtype == DType::kNone) {
+    return InvalidArgument("'", tensor.name, "' is of type ",
+                           c10::toString(tensor.value.scalar_type()));
   }
-  for (size_t i = 0; i < fetches.size(); ++i) {
-    block.Append(FeedOrFetch(kFetch, fetches[i], fetch, i));
+  try {
+    const at::Tensor plain = tensor.value.detach().cpu().contiguous();
+    return take(TensorView{
+        {dtype, plain.sizes().vec()},
+        {static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()},
+        tensor.lod});
+  } catch (const std::exception& error) {
+    return ops::FromException(error).WithContext(tensor.name);
+  }
+}
+
+Status WriteTensors(std::span<const SavedTensor> tensors,
+                    const saved::Append& append) {
+  for (const SavedTensor& tensor : tensors) {
+    RETURN_IF_ERROR(WithView(tensor, [&](const TensorView& view) {
+      return saved::WriteTensor(view, append);
+    }));
+  }
+  return OkStatus();
+}
+
+// Appends a tensor of its own to `tensors` for what is read.
+Result<std::span<std::byte>> AddTensor(saved::TensorHeader header,
+                                       std::vector<SavedTensor>& tensors) {
+  try {
+    const at::Tensor value =
+        at::empty(header.type.dims, ops::ToScalarType(header.type.dtype));
+    tensors.push_back({.name = std::move(header.name),
+                       .value = value,
+                       .lod = std::move(header.lod)});
+    return std::span(static_cast<std::byte*>(value.mutable_data_ptr()),
+                     value.nbytes());
+  } catch (const std::exception& error) {
+    return ops::FromException(error);
   }
 }
 
@@ -105,26 +97,13 @@ std::vector<std::string> NamesOf(const std::vector<const Variable*>& of) {
   return names;
 }
 
-// The file of a variable. Names may have parts ("encoder/fc.w"), but a program
-// from elsewhere must not lead out of the folder.
-Result<base::Path> FileOf(const base::Path& folder, const std::string& name) {
-  const base::Path relative(name);
-  bool leaves = name.empty() || relative.is_absolute();
-  for (const base::Path& part : relative) leaves |= part == "..";
-  if (leaves) {
-    return InvalidArgument("a variable named '", name,
-                           "' cannot have a file of its own in ",
-                           folder.string());
-  }
-  return folder / relative;
-}
-
 // Each from the file of its name.
 Result<std::vector<SavedTensor>> LoadEach(
     const base::Path& folder, const std::vector<std::string>& names) {
   std::vector<SavedTensor> tensors;
   for (const std::string& name : names) {
-    ASSIGN_OR_RETURN(const base::Path file, FileOf(folder, name));
+    ASSIGN_OR_RETURN(const base::Path file,
+                     saved::FileOfVariable(folder, name));
     ASSIGN_OR_RETURN(std::vector<SavedTensor> one,
                      LoadTensors(file, {&name, 1}));
     tensors.push_back(std::move(one.front()));
@@ -134,79 +113,57 @@ Result<std::vector<SavedTensor>> LoadEach(
 
 }  // namespace
 
-ModelFiles FilesOfPrefix(const base::Path& prefix) {
-  return {WithSuffix(prefix, ".pdmodel"), WithSuffix(prefix, ".pdiparams"),
-          true};
+// ---- tensors
+
+Result<std::string> SerializeTensors(std::span<const SavedTensor> tensors) {
+  std::string bytes;
+  RETURN_IF_ERROR(WriteTensors(tensors, [&](std::span<const std::byte> part) {
+    bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
+    return OkStatus();
+  }));
+  return bytes;
 }
 
-ModelFiles FilesOfFolder(const base::Path& folder, std::string_view program,
-                         std::string_view parameters) {
-  ModelFiles files;
-  files.program = folder / (program.empty() ? "__model__" : program);
-  files.combined = !parameters.empty();
-  files.parameters = files.combined ? folder / parameters : folder;
-  return files;
+Status SaveTensors(const base::Path& path,
+                   std::span<const SavedTensor> tensors) {
+  ASSIGN_OR_RETURN(base::AtomicFile file, base::AtomicFile::Create(path));
+  RETURN_IF_ERROR(WriteTensors(tensors, [&](std::span<const std::byte> part) {
+    return file.Append(part);
+  }));
+  return file.Commit();
 }
 
-Result<ModelFiles> FindModel(const base::Path& path) {
-  ModelFiles files = FilesOfPrefix(path);
-  if (base::Exists(files.program)) return files;
-  if (base::Exists(path / "__model__")) {
-    // What the parameters' one file is called is up to who saved it; these
-    // names are usual.
-    for (const char* name : {"__params__", "params"}) {
-      if (base::Exists(path / name)) return FilesOfFolder(path, "", name);
-    }
-    return FilesOfFolder(path);
-  }
-  return NotFound("there is no model at ", path.string(), ": neither ",
-                  files.program.string(), " nor ",
-                  (path / "__model__").string(), " exists");
-}
-
-std::vector<const Variable*> SavedVariables(const Program& program) {
-  std::map<std::string_view, const Variable*> found;
-  for (size_t b = 0; b < program.num_blocks(); ++b) {
-    for (const Variable* variable : program.block(b).variables()) {
-      if (variable->persistable && variable->kind == VariableKind::kTensor) {
-        found.emplace(variable->name, variable);
-      }
-    }
-  }
-  std::vector<const Variable*> sorted;
-  for (const auto& [name, variable] : found) sorted.push_back(variable);
-  return sorted;
-}
-
-// ---- programs
-
-std::string SerializeProgram(const Program& program) {
-  std::string bytes = program::Serialize(program);
-  return bytes + ChecksumField(base::Crc32c(bytes));
-}
-
-Result<std::unique_ptr<Program>> ParseProgram(
-    const program::OpRegistry& registry, std::string_view bytes,
+Result<std::vector<SavedTensor>> ParseTensors(
+    std::string_view bytes, std::span<const std::string> names,
     std::string_view where) {
-  const CheckedMessage message = SplitChecksum(bytes);
-  if (message.has_checksum && base::Crc32c(message.body) != message.checksum) {
-    return DataLoss(where, ": its checksum is wrong: bytes were altered");
+  std::vector<SavedTensor> tensors;
+  RETURN_IF_ERROR(
+      saved::ParseTensors(bytes, names, where, [&](saved::TensorHeader header) {
+        return AddTensor(std::move(header), tensors);
+      }));
+  return tensors;
+}
+
+Result<std::vector<SavedTensor>> LoadTensors(
+    const base::Path& path, std::span<const std::string> names) {
+  std::vector<SavedTensor> tensors;
+  RETURN_IF_ERROR(
+      saved::LoadTensors(path, names, [&](saved::TensorHeader header) {
+        return AddTensor(std::move(header), tensors);
+      }));
+  return tensors;
+}
+
+Status SaveContainer(const base::Path& path,
+                     std::span<const SavedTensor> tensors) {
+  ASSIGN_OR_RETURN(saved::ContainerFile file,
+                   saved::ContainerFile::Create(path));
+  for (const SavedTensor& tensor : tensors) {
+    RETURN_IF_ERROR(WithView(tensor, [&](const TensorView& view) {
+      return file.Add(tensor.name, view);
+    }));
   }
-  Result<std::unique_ptr<Program>> program = program::Parse(message.body);
-  if (!program.ok()) return program.status().WithContext(where);
-  saved::FromPaddle(**program);
-  RETURN_IF_ERROR(program::RestoreLod(registry, **program).WithContext(where));
-  return program;
-}
-
-Status SaveProgram(const Program& program, const base::Path& path) {
-  return base::AtomicWriteFile(path, SerializeProgram(program));
-}
-
-Result<std::unique_ptr<Program>> LoadProgram(
-    const program::OpRegistry& registry, const base::Path& path) {
-  ASSIGN_OR_RETURN(const std::string bytes, base::ReadFile(path));
-  return ParseProgram(registry, bytes, path.string());
+  return file.Commit();
 }
 
 // ---- inference programs
@@ -218,17 +175,9 @@ Result<std::unique_ptr<Program>> ToInference(
   ASSIGN_OR_RETURN(
       std::unique_ptr<Program> pruned,
       plan::Prune(*plan::CloneForTest(registry, program), feeds, fetches));
-  RETURN_IF_ERROR(saved::ToPaddle(registry, *pruned, version));
-  AddFeedAndFetch(*pruned, feeds, fetches);
+  RETURN_IF_ERROR(
+      saved::ToInference(registry, *pruned, feeds, fetches, version));
   return pruned;
-}
-
-std::vector<std::string> FeedsOf(const Program& program) {
-  return Columns(program, kFeed, true);
-}
-
-std::vector<std::string> FetchesOf(const Program& program) {
-  return Columns(program, kFetch, false);
 }
 
 // ---- parameters
@@ -256,7 +205,8 @@ Status SaveVariables(Scope& scope, const std::vector<std::string>& names,
   if (!folder.empty()) RETURN_IF_ERROR(base::MakeFolders(folder));
   if (combined) return SaveTensors(path, tensors);
   for (const SavedTensor& tensor : tensors) {
-    ASSIGN_OR_RETURN(const base::Path file, FileOf(path, tensor.name));
+    ASSIGN_OR_RETURN(const base::Path file,
+                     saved::FileOfVariable(path, tensor.name));
     RETURN_IF_ERROR(base::MakeFolders(file.parent_path()));
     RETURN_IF_ERROR(SaveTensors(file, {&tensor, 1}));
   }
@@ -301,7 +251,8 @@ Status LoadVariables(Scope& scope,
 
 Status SaveModel(const Program& inference, Scope& scope,
                  const ModelFiles& files) {
-  const std::vector<const Variable*> variables = SavedVariables(inference);
+  const std::vector<const Variable*> variables =
+      saved::SavedVariables(inference);
   // As Paddle does: a program without parameters is a file alone.
   if (!variables.empty()) {
     RETURN_IF_ERROR(SaveVariables(scope, NamesOf(variables), files.parameters,
@@ -309,15 +260,16 @@ Status SaveModel(const Program& inference, Scope& scope,
   }
   const base::Path folder = files.program.parent_path();
   if (!folder.empty()) RETURN_IF_ERROR(base::MakeFolders(folder));
-  return SaveProgram(inference, files.program);
+  return saved::SaveProgram(inference, files.program);
 }
 
 Result<std::unique_ptr<Program>> LoadModel(const program::OpRegistry& registry,
                                            const ModelFiles& files,
                                            Scope& scope, at::Device device) {
   ASSIGN_OR_RETURN(std::unique_ptr<Program> program,
-                   LoadProgram(registry, files.program));
-  const std::vector<const Variable*> variables = SavedVariables(*program);
+                   saved::LoadProgram(registry, files.program));
+  const std::vector<const Variable*> variables =
+      saved::SavedVariables(*program);
   if (!variables.empty()) {
     RETURN_IF_ERROR(LoadVariables(scope, variables, files.parameters,
                                   files.combined, device));
@@ -327,7 +279,7 @@ Result<std::unique_ptr<Program>> LoadModel(const program::OpRegistry& registry,
 
 Result<std::unique_ptr<LoadedModel>> LoadedModel::Open(const base::Path& path,
                                                        ops::Context context) {
-  ASSIGN_OR_RETURN(const ModelFiles files, FindModel(path));
+  ASSIGN_OR_RETURN(const ModelFiles files, saved::FindModel(path));
   return Open(files, context);
 }
 
@@ -337,14 +289,14 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::Open(const ModelFiles& files,
   ASSIGN_OR_RETURN(model->program_,
                    LoadModel(model->library_.definitions(), files,
                              model->scope_, context.device));
-  for (std::string& name : FeedsOf(*model->program_)) {
+  for (std::string& name : saved::FeedsOf(*model->program_)) {
     const Variable* variable = model->program_->block(0).FindHere(name);
     model->inputs_.push_back(std::move(name));
     if (variable != nullptr && !variable->lod.empty()) {
       model->inputs_.push_back(variable->lod);
     }
   }
-  model->outputs_ = FetchesOf(*model->program_);
+  model->outputs_ = saved::FetchesOf(*model->program_);
   for (const auto* names : {&model->inputs_, &model->outputs_}) {
     for (const std::string& name : *names) {
       if (model->program_->block(0).FindHere(name) == nullptr) {

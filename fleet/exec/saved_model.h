@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Models on disk, as Paddle has them: a program that computes outputs from
-// inputs, and its parameters. To run one:
+// The tensor face of saved/: tensors, variables of a scope and models between
+// memory and files in Paddle's formats. To run a model:
 //
 //   ASSIGN_OR_RETURN(auto model, exec::LoadedModel::Open("models/mlp"));
 //   ASSIGN_OR_RETURN(auto outputs, model->Run({x}));
 //
-// Two layouts are known: PREFIX.pdmodel with PREFIX.pdiparams, and a folder
-// with the program in __model__ and a file for each parameter, or one for all.
+// saved/tensor_file.h and saved/model_file.h have formats and layouts.
 
 #ifndef FLEET_EXEC_SAVED_MODEL_H_
 #define FLEET_EXEC_SAVED_MODEL_H_
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,64 +22,55 @@
 #include "fleet/base/file_system.h"
 #include "fleet/base/status.h"
 #include "fleet/exec/executor.h"
-#include "fleet/exec/saved_tensor.h"
 #include "fleet/exec/scope.h"
 #include "fleet/ops/kernels.h"
 #include "fleet/program/program.h"
 #include "fleet/saved/dialect.h"
+#include "fleet/saved/model_file.h"
+#include "fleet/saved/tensor_view.h"
 
 namespace fleet::exec {
 
-// Where the parts of a model lie.
-struct ModelFiles {
-  base::Path program;
-  // One file with all parameters, or the folder with a file for each.
-  base::Path parameters;
-  bool combined = true;
+// ---- tensors
+
+struct SavedTensor {
+  std::string name;
+  at::Tensor value;
+  saved::Lod lod = {};
 };
 
-// PREFIX.pdmodel and PREFIX.pdiparams.
-ModelFiles FilesOfPrefix(const base::Path& prefix);
-// In a folder; the program is in __model__ unless `program` names another file,
-// the parameters are in `parameters` when it names one, else each in its own.
-ModelFiles FilesOfFolder(const base::Path& folder,
-                         std::string_view program = "",
-                         std::string_view parameters = "");
-// Which of the two is there. NotFound says what was looked for.
-Result<ModelFiles> FindModel(const base::Path& path);
+// The tensors, one after the other. InvalidArgument for one that is undefined,
+// not dense, or of a type that the format does not have.
+Result<std::string> SerializeTensors(std::span<const SavedTensor> tensors);
 
-// What is saved of a program: its variables that live longer than a step, in
-// the order in which one file holds them.
-std::vector<const program::Variable*> SavedVariables(
-    const program::Program& program);
+// The same into a file, which appears whole or not at all (AtomicFile); its
+// folder must exist.
+Status SaveTensors(const base::Path& path,
+                   std::span<const SavedTensor> tensors);
 
-// ---- programs
-
-// The bytes of a program file; the reverse is DataLoss for bytes that are cut
-// off, altered or no program. `where` is what errors call them.
-std::string SerializeProgram(const program::Program& program);
-Result<std::unique_ptr<program::Program>> ParseProgram(
-    const program::OpRegistry& registry, std::string_view bytes,
+// As many tensors as there are names, on the CPU, in memory of their own.
+// Errors are those of saved::ParseTensors.
+Result<std::vector<SavedTensor>> ParseTensors(
+    std::string_view bytes, std::span<const std::string> names,
     std::string_view where);
-Status SaveProgram(const program::Program& program, const base::Path& path);
-Result<std::unique_ptr<program::Program>> LoadProgram(
-    const program::OpRegistry& registry, const base::Path& path);
+Result<std::vector<SavedTensor>> LoadTensors(
+    const base::Path& path, std::span<const std::string> names);
+
+// Writes the tensors as paddle.save does a dict of them (saved/container.h), on
+// the terms of SaveTensors.
+Status SaveContainer(const base::Path& path,
+                     std::span<const SavedTensor> tensors);
 
 // ---- inference programs
 
 // A program of its own for inference: what `fetches` need from `feeds`, for
-// evaluation, with the feed and fetch operations that Paddle expects, in ops
-// that `version` has. Fails as plan::Prune does.
+// evaluation, in the form of saved::ToInference. Fails as that and plan::Prune
+// do.
 Result<std::unique_ptr<program::Program>> ToInference(
     const program::OpRegistry& registry, const program::Program& program,
     const std::vector<std::string>& feeds,
     const std::vector<std::string>& fetches,
     saved::Paddle version = saved::Paddle::k2);
-
-// What the feed operations of a program write and its fetch operations read, in
-// order.
-std::vector<std::string> FeedsOf(const program::Program& program);
-std::vector<std::string> FetchesOf(const program::Program& program);
 
 // ---- parameters
 
@@ -111,20 +102,20 @@ Status SetVariables(Scope& scope,
 // Writes an inference program and its parameters. The program comes last: where
 // it is, its parameters are. Each file appears whole or not at all.
 Status SaveModel(const program::Program& inference, Scope& scope,
-                 const ModelFiles& files);
+                 const saved::ModelFiles& files);
 
 // Reads both; the parameters go to `scope`.
 Result<std::unique_ptr<program::Program>> LoadModel(
-    const program::OpRegistry& registry, const ModelFiles& files, Scope& scope,
-    at::Device device = at::kCPU);
+    const program::OpRegistry& registry, const saved::ModelFiles& files,
+    Scope& scope, at::Device device = at::kCPU);
 
 // A model ready to run. One thread at a time.
 class LoadedModel final {
  public:
   static Result<std::unique_ptr<LoadedModel>> Open(const base::Path& path,
                                                    ops::Context context = {});
-  static Result<std::unique_ptr<LoadedModel>> Open(const ModelFiles& files,
-                                                   ops::Context context = {});
+  static Result<std::unique_ptr<LoadedModel>> Open(
+      const saved::ModelFiles& files, ops::Context context = {});
 
   // Behind an input of sequences comes where they begin, "<name>@LOD".
   const std::vector<std::string>& inputs() const { return inputs_; }

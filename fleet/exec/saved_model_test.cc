@@ -7,6 +7,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
@@ -25,7 +26,9 @@ namespace fleet::exec {
 namespace {
 
 using program::DType;
-using saved::Paddle;
+using saved::FilesOfFolder;
+using saved::FilesOfPrefix;
+using saved::ModelFiles;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -71,10 +74,6 @@ class SavedModelTest : public ::testing::Test {
     return at::softmax(
         at::matmul(at::tanh(at::matmul(x, scope_.Get("w1"))), scope_.Get("w2")),
         -1);
-  }
-
-  Result<std::unique_ptr<program::Program>> Parse(std::string_view bytes) {
-    return ParseProgram(library_.definitions(), bytes, "net");
   }
 
   Status Save(const ModelFiles& files) {
@@ -138,30 +137,6 @@ TEST_F(SavedModelTest, NothingThere) {
               StatusIs(StatusCode::kNotFound, HasSubstr("each/w2")));
 }
 
-TEST_F(SavedModelTest, CutAndAlteredPrograms) {
-  const ModelFiles files = FilesOfPrefix(folder_ / "net");
-  ASSERT_OK(Save(files));
-  ASSERT_OK_AND_ASSIGN(const std::string bytes, base::ReadFile(files.program));
-  ASSERT_OK_AND_ASSIGN(auto whole, Parse(bytes));
-  for (size_t size = 0; size < bytes.size(); ++size) {
-    Result<std::unique_ptr<program::Program>> cut =
-        Parse(std::string_view(bytes).substr(0, size));
-    if (cut.ok()) {
-      // What was cut off says nothing about the program.
-      EXPECT_EQ(ToString(**cut), ToString(*whole)) << size;
-      EXPECT_GT(size + 16, bytes.size());
-    } else {
-      EXPECT_EQ(cut.status().code(), StatusCode::kDataLoss);
-    }
-  }
-  for (size_t at = 0; at + 7 < bytes.size(); ++at) {
-    std::string changed = bytes;
-    changed[at] = static_cast<char>(changed[at] ^ 4);
-    EXPECT_THAT(Parse(changed),
-                StatusIs(StatusCode::kDataLoss, HasSubstr("altered")));
-  }
-}
-
 TEST_F(SavedModelTest, ParametersOfAnotherShape) {
   const ModelFiles files = FilesOfPrefix(folder_ / "net");
   ASSERT_OK(Save(files));
@@ -200,6 +175,59 @@ TEST_F(SavedModelTest, NamesThatLeaveTheFolder) {
   EXPECT_TRUE(base::Exists(folder_ / "each" / "encoder" / "w"));
 }
 
+// ---- tensors
+
+TEST_F(SavedModelTest, TensorsComeBack) {
+  std::vector<SavedTensor> tensors;
+  std::vector<std::string> names;
+  for (at::ScalarType type :
+       {at::kBool, at::kByte, at::kChar, at::kShort, at::kInt, at::kLong,
+        at::kHalf, at::kBFloat16, at::kFloat, at::kDouble, at::kComplexFloat,
+        at::kComplexDouble}) {
+    tensors.push_back({.name = c10::toString(type),
+                       .value = at::arange(6).to(type).view({2, 3})});
+  }
+  tensors.push_back({.name = "none", .value = at::zeros({0, 4})});
+  tensors.push_back({.name = "scalar", .value = at::ones({})});
+  tensors.push_back({.name = "rows",
+                     .value = at::randn({5, 2}),
+                     .lod = {{0, 2, 5}, {0, 1, 2, 3, 4, 5}}});
+  // Not row by row in memory.
+  tensors.push_back({.name = "turned", .value = at::randn({3, 4}).t()});
+  for (const SavedTensor& tensor : tensors) names.push_back(tensor.name);
+  const base::Path path = folder_ / "all";
+  ASSERT_OK(SaveTensors(path, tensors));
+  ASSERT_OK_AND_ASSIGN(const std::vector<SavedTensor> back,
+                       LoadTensors(path, names));
+  ASSERT_EQ(back.size(), tensors.size());
+  for (size_t i = 0; i < back.size(); ++i) {
+    EXPECT_EQ(back[i].name, tensors[i].name);
+    EXPECT_EQ(back[i].value.scalar_type(), tensors[i].value.scalar_type());
+    EXPECT_TRUE(at::equal(back[i].value, tensors[i].value)) << back[i].name;
+    EXPECT_EQ(back[i].lod, tensors[i].lod);
+  }
+  ASSERT_OK_AND_ASSIGN(const std::string bytes, SerializeTensors(tensors));
+  ASSERT_OK_AND_ASSIGN(const std::string file, base::ReadFile(path));
+  EXPECT_EQ(bytes, file);
+  EXPECT_OK(ParseTensors(bytes, names, "here").status());
+}
+
+TEST_F(SavedModelTest, TensorsThatCannotBeSaved) {
+  const base::Path path = folder_ / "w";
+  std::vector<SavedTensor> tensors;
+  tensors.push_back({.name = "w", .value = at::Tensor()});
+  EXPECT_THAT(SaveTensors(path, tensors),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("'w' is not a dense tensor")));
+  tensors[0].value = at::ones({2}).to(at::kFloat8_e4m3fn);
+  EXPECT_THAT(SaveTensors(path, tensors),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("'w' is of type Float8_e4m3fn")));
+  EXPECT_THAT(SaveContainer(path, tensors),
+              HasCode(StatusCode::kInvalidArgument));
+  EXPECT_FALSE(base::Exists(path));
+}
+
 // ---- saved/dialect.h
 
 class DialectTest : public SavedModelTest {
@@ -209,40 +237,7 @@ class DialectTest : public SavedModelTest {
     AddVariable("kernel", {4, 3, 3, 3}).persistable = true;
     AddVariable("bias", {4}).persistable = true;
   }
-  // The operations that compute `target` from the image, as text.
-  std::string Saved(const std::string& target, Paddle version) {
-    Result<std::unique_ptr<program::Program>> out = ToInference(
-        library_.definitions(), program_, {"image"}, {target}, version);
-    if (!out.ok()) return out.status().ToString();
-    return ToString(**out, {.variables = false});
-  }
 };
-
-TEST_F(DialectTest, ConvolutionWithBiasAndPool) {
-  Append("conv2d",
-         {{"Input", {"image"}}, {"Filter", {"kernel"}}, {"Bias", {"bias"}}},
-         {{"Output", {"c"}}});
-  Append("avg_pool2d", {{"X", {"c"}}}, {{"Out", {"p"}}},
-         {{"ksize", {program::AttrKind::kInts, std::vector<int64_t>{2, 2}}}});
-  const std::string text = Saved("p", Paddle::k2);
-  EXPECT_THAT(
-      text,
-      AllOf(HasSubstr("= conv2d(inputs={Input=['image'], Filter=['kernel']}"),
-            HasSubstr("elementwise_add(inputs={X=['c.saved_0'], Y=['bias']}, "
-                      "axis = 1"),
-            HasSubstr("pool2d(inputs={X=['c']}, adaptive = False"),
-            HasSubstr("ksize = [2, 2]"), HasSubstr("pooling_type = 'avg'"),
-            HasSubstr("strides = [2, 2]")));
-}
-
-TEST_F(DialectTest, FlattenForTheOlderOne) {
-  Append("flatten_contiguous_range", {{"X", {"image"}}}, {{"Out", {"flat"}}});
-  EXPECT_THAT(Saved("flat", Paddle::k2),
-              AllOf(HasSubstr("= flatten_contiguous_range("),
-                    HasSubstr("XShape=['flat.saved_0']")));
-  EXPECT_THAT(Saved("flat", Paddle::k1_8),
-              AllOf(HasSubstr("= reshape2("), HasSubstr("shape = [0, -1]")));
-}
 
 // What is written in Paddle's words is read back in ours.
 TEST_F(DialectTest, ThereAndBack) {
@@ -253,14 +248,14 @@ TEST_F(DialectTest, ThereAndBack) {
   Append("logsumexp", {{"X", {"large"}}}, {{"Out", {"sum"}}},
          {{"dim", {program::AttrKind::kInts, Sizes{1, 2}}},
           {"keep_dim", {program::AttrKind::kBool, true}}});
-  EXPECT_THAT(Saved("sum", Paddle::k2),
+  ASSERT_OK_AND_ASSIGN(
+      auto inference,
+      ToInference(library_.definitions(), program_, {"image"}, {"sum"}));
+  EXPECT_THAT(ToString(*inference, {.variables = false}),
               AllOf(HasSubstr("atan2(inputs={X1=['image'], X2=['image']}"),
                     HasSubstr("bilinear_interp_v2("), HasSubstr("out_h = 16"),
                     HasSubstr("axis = [1, 2]"), HasSubstr("keepdim = True")));
   const ModelFiles files = FilesOfPrefix(folder_ / "net");
-  ASSERT_OK_AND_ASSIGN(
-      auto inference,
-      ToInference(library_.definitions(), program_, {"image"}, {"sum"}));
   ASSERT_OK(SaveModel(*inference, scope_, files));
   const at::Tensor image = at::randn({2, 3, 8, 8});
   ASSERT_OK_AND_ASSIGN(auto ours, plan::Prune(program_, {"image"}, {"sum"}));
@@ -271,16 +266,6 @@ TEST_F(DialectTest, ThereAndBack) {
   ASSERT_OK_AND_ASSIGN(auto model, LoadedModel::Open(folder_ / "net"));
   ASSERT_OK_AND_ASSIGN(std::vector<at::Tensor> got, model->Run({image}));
   EXPECT_TRUE(at::allclose(got[0], wanted[0], 1e-5, 1e-6));
-}
-
-TEST_F(DialectTest, NumbersOf64Bits) {
-  AddVariable("ids", {-1, 2}).type.dtype = DType::kInt64;
-  AddVariable("table", {5, 3}).persistable = true;
-  Append("lookup_table_v2", {{"W", {"table"}}, {"Ids", {"ids"}}},
-         {{"Out", {"rows"}}});
-  ASSERT_OK_AND_ASSIGN(auto saved, ToInference(library_.definitions(), program_,
-                                               {"ids"}, {"rows"}));
-  EXPECT_THAT(ToString(*saved), HasSubstr("padding_idx = long(-1)"));
 }
 
 }  // namespace

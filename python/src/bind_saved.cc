@@ -13,12 +13,12 @@
 #include <nanobind/stl/vector.h>
 
 #include "fleet/exec/saved_model.h"
-#include "fleet/exec/saved_tensor.h"
 #include "fleet/exec/scope.h"
 #include "fleet/ops/eager/eager.h"
 #include "fleet/plan/prune.h"
 #include "fleet/program/text.h"
 #include "fleet/saved/dialect.h"
+#include "fleet/saved/model_file.h"
 
 #include "program.h"
 #include "status.h"
@@ -156,23 +156,23 @@ std::vector<Tensor> RunEagerly(const StaticProgram& program, const Names& names,
 void BindPrograms(nb::module_& m) {
   m.def("run_eagerly", RunEagerly);
   m.def("serialize_program", [](const StaticProgram& program) {
-    const std::string bytes = exec::SerializeProgram(*program.graph);
+    const std::string bytes = saved::SerializeProgram(*program.graph);
     return nb::bytes(bytes.data(), bytes.size());
   });
   m.def("parse_program", [](StaticProgram& into, const nb::bytes& bytes,
                             const std::string& where) {
     into.graph = ValueOrThrow(
-        exec::ParseProgram(Library().definitions(), ViewOf(bytes), where));
+        saved::ParseProgram(Library().definitions(), ViewOf(bytes), where));
   });
   m.def("save_program",
         [](const StaticProgram& program, const nb::bytes& path) {
           ThrowIfError(WithoutGil([&, target = PathOf(path)] {
-            return exec::SaveProgram(*program.graph, target);
+            return saved::SaveProgram(*program.graph, target);
           }));
         });
   m.def("load_program", [](StaticProgram& into, const nb::bytes& path) {
     into.graph = ValueOrThrow(WithoutGil([source = PathOf(path)] {
-      return exec::LoadProgram(Library().definitions(), source);
+      return saved::LoadProgram(Library().definitions(), source);
     }));
   });
   m.def(
@@ -205,17 +205,17 @@ void BindPrograms(nb::module_& m) {
       nb::arg("into"), nb::arg("program"), nb::arg("feeds"), nb::arg("fetches"),
       "The operations that compute `fetches` from `feeds`, as they are.");
   m.def("feeds_of", [](const StaticProgram& program) {
-    return exec::FeedsOf(*program.graph);
+    return saved::FeedsOf(*program.graph);
   });
   m.def("fetches_of", [](const StaticProgram& program) {
-    return exec::FetchesOf(*program.graph);
+    return saved::FetchesOf(*program.graph);
   });
   m.def(
       "saved_variables",
       [](const StaticProgram& program) {
         Names names;
         for (const program::Variable* variable :
-             exec::SavedVariables(*program.graph)) {
+             saved::SavedVariables(*program.graph)) {
           names.push_back(variable->name);
         }
         return names;
@@ -281,8 +281,8 @@ void BindVariables(nb::module_& m) {
   m.def("save_model", [](const StaticProgram& program, exec::Scope& scope,
                          const nb::bytes& program_path,
                          const nb::bytes& parameters_path, bool combined) {
-    const exec::ModelFiles files{PathOf(program_path), PathOf(parameters_path),
-                                 combined};
+    const saved::ModelFiles files{PathOf(program_path), PathOf(parameters_path),
+                                  combined};
     ThrowIfError(WithoutGil(
         [&] { return exec::SaveModel(*program.graph, scope, files); }));
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef FLEET_LOAD_VARIABLE_H_
-#define FLEET_LOAD_VARIABLE_H_
+#ifndef FLEET_SAVED_LOAD_VARIABLE_H_
+#define FLEET_SAVED_LOAD_VARIABLE_H_
 
 #include <cstdint>
 #include <string>
@@ -9,10 +9,10 @@
 #include "fleet/table/dense_table.h"
 #include "fleet/table/sparse_table.h"
 
-namespace fleet {
+namespace fleet::saved {
 
 // First values of a server's table from a file of its name, as programs save
-// variables (exec/saved_tensor.h): a model that one process trained. Of a
+// variables (tensor_file.h): a model that one process trained. Of a
 // sparse table, row i is that of key i; what belongs to other servers is left
 // out. One of the two tables is null. Ok when there is no such file.
 // InvalidArgument for a tensor of another size or type.
@@ -20,6 +20,6 @@ Status LoadVariable(const std::string& folder, uint32_t server,
                     uint32_t num_servers, table::SparseTable* sparse,
                     table::DenseTable* dense);
 
-}  // namespace fleet
+}  // namespace fleet::saved
 
-#endif  // FLEET_LOAD_VARIABLE_H_
+#endif  // FLEET_SAVED_LOAD_VARIABLE_H_

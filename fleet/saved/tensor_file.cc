@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/exec/saved_tensor.h"
+#include "fleet/saved/tensor_file.h"
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <fcntl.h>
 #include <optional>
@@ -9,24 +10,16 @@
 #include <unistd.h>
 #include <utility>
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-
+#include "fleet/base/check.h"
 #include "fleet/base/crc32c.h"
-#include "fleet/ops/aten_error.h"
-#include "fleet/ops/kernel.h"
 #include "fleet/program/wire.h"
+#include "fleet/saved/checksum_field.h"
 
-namespace fleet::exec {
+namespace fleet::saved {
 
-using program::DType;
 using program::TensorType;
 
 namespace {
-
-// Field 7001 with four bytes.
-constexpr std::string_view kChecksumTag = "\xCD\xB5\x03";
-constexpr size_t kChecksumSize = kChecksumTag.size() + sizeof(uint32_t);
 
 // What a file can ask for before we know that it is one of ours.
 constexpr uint64_t kMaxLevels = 64;
@@ -37,93 +30,21 @@ void Put(std::string& bytes, T number) {
   bytes.append(reinterpret_cast<const char*>(&number), sizeof(number));
 }
 
-std::span<const std::byte> DataOf(const at::Tensor& tensor) {
-  return {static_cast<const std::byte*>(tensor.const_data_ptr()),
-          tensor.nbytes()};
-}
-
-// The element type in a file; nothing for those that files do not have.
-std::optional<at::ScalarType> ScalarTypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-    case DType::kInt16:
-    case DType::kInt32:
-    case DType::kInt64:
-    case DType::kFloat16:
-    case DType::kFloat32:
-    case DType::kFloat64:
-    case DType::kUint8:
-    case DType::kInt8:
-    case DType::kBfloat16:
-    case DType::kComplex64:
-    case DType::kComplex128:
-      return ops::ToScalarType(dtype);
-    default:
-      return std::nullopt;
-  }
-}
-
-bool IsSavable(at::ScalarType type) {
-  switch (type) {
-    case at::kBool:
-    case at::kShort:
-    case at::kInt:
-    case at::kLong:
-    case at::kHalf:
-    case at::kFloat:
-    case at::kDouble:
-    case at::kByte:
-    case at::kChar:
-    case at::kBFloat16:
-    case at::kComplexFloat:
-    case at::kComplexDouble:
-      return true;
-    default:
-      return false;
-  }
-}
-
-// All that stands before the data of `plain`, which is dense and on the CPU.
-std::string Header(const at::Tensor& plain,
-                   const std::vector<std::vector<uint64_t>>& lod) {
+// All that stands before the data.
+std::string Header(const TensorView& tensor) {
   std::string bytes;
   Put<uint32_t>(bytes, 0);
-  Put<uint64_t>(bytes, lod.size());
-  for (const std::vector<uint64_t>& level : lod) {
+  Put<uint64_t>(bytes, tensor.lod.size());
+  for (const std::vector<uint64_t>& level : tensor.lod) {
     Put<uint64_t>(bytes, level.size() * sizeof(uint64_t));
     for (uint64_t offset : level) Put(bytes, offset);
   }
-  std::string type = program::Serialize(
-      TensorType{ops::ToDType(plain.scalar_type()), plain.sizes().vec()});
+  std::string type = program::Serialize(tensor.type);
   const uint32_t before = base::Crc32c(type, base::Crc32c(bytes));
-  type += ChecksumField(base::Crc32c(DataOf(plain), before));
+  type += ChecksumField(base::Crc32c(tensor.data, before));
   Put<uint32_t>(bytes, 0);
   Put<int32_t>(bytes, static_cast<int32_t>(type.size()));
   return bytes + type;
-}
-
-// Gives `append` the bytes of every tensor in parts.
-template <class Append>
-Status Write(std::span<const SavedTensor> tensors, Append append) {
-  const at::NoGradGuard no_grad;
-  for (const SavedTensor& tensor : tensors) {
-    if (!tensor.value.defined() || tensor.value.layout() != at::kStrided) {
-      return InvalidArgument("'", tensor.name, "' is not a dense tensor");
-    }
-    if (!IsSavable(tensor.value.scalar_type())) {
-      return InvalidArgument("'", tensor.name, "' is of type ",
-                             c10::toString(tensor.value.scalar_type()));
-    }
-    try {
-      const at::Tensor plain = tensor.value.detach().cpu().contiguous();
-      RETURN_IF_ERROR(append(std::as_bytes(
-          std::span(std::string_view(Header(plain, tensor.lod))))));
-      RETURN_IF_ERROR(append(DataOf(plain)));
-    } catch (const std::exception& error) {
-      return ops::FromException(error).WithContext(tensor.name);
-    }
-  }
-  return OkStatus();
 }
 
 // Where the bytes of tensors come from.
@@ -193,28 +114,25 @@ class FileSource final : public Source {
 
 class Reader {
  public:
-  explicit Reader(Source& source) : source_(source) {}
+  Reader(Source& source, const MakeRoom& make_room)
+      : source_(source), make_room_(make_room) {}
 
-  Result<std::vector<SavedTensor>> ReadAll(std::span<const std::string> names) {
-    std::vector<SavedTensor> tensors;
-    tensors.reserve(names.size());
-    for (const std::string& name : names) {
+  Status ReadAll(std::span<const std::string> names) {
+    for (size_t i = 0; i < names.size(); ++i) {
       const uint64_t begin = source_.position;
-      Result<SavedTensor> tensor = ReadOne();
-      if (!tensor.ok()) {
-        return tensor.status().WithContext(
-            base::Concat("tensor ", tensors.size() + 1, " of ", names.size(),
-                         " ('", name, "'), which begins at byte ", begin));
+      const Status read = ReadOne(names[i]);
+      if (!read.ok()) {
+        return read.WithContext(
+            base::Concat("tensor ", i + 1, " of ", names.size(), " ('",
+                         names[i], "'), which begins at byte ", begin));
       }
-      tensors.push_back(std::move(tensor).value());
-      tensors.back().name = name;
     }
     if (source_.position != source_.size) {
       return DataLoss("after the ", names.size(),
                       " tensors that belong to it, ",
                       source_.size - source_.position, " bytes are left over");
     }
-    return tensors;
+    return OkStatus();
   }
 
  private:
@@ -245,36 +163,37 @@ class Reader {
                     ", and only 0 is known: it is damaged, or no tensor");
   }
 
-  Result<SavedTensor> ReadOne() {
-    SavedTensor tensor;
+  Status ReadOne(const std::string& name) {
+    TensorHeader header{.name = name};
     checksum_ = 0;
     RETURN_IF_ERROR(Version());
-    ASSIGN_OR_RETURN(tensor.lod, Lod());
+    ASSIGN_OR_RETURN(header.lod, ReadLod());
     // The second version and the size of the type are not in the checksum.
     const uint32_t before = checksum_;
     RETURN_IF_ERROR(Version());
     std::string type_bytes;
-    ASSIGN_OR_RETURN(const TensorType type, Type(type_bytes));
-    ASSIGN_OR_RETURN(tensor.value, Data(type));
+    ASSIGN_OR_RETURN(header.type, Type(type_bytes));
+    ASSIGN_OR_RETURN(const std::span<const std::byte> data,
+                     Data(std::move(header)));
     const CheckedMessage message = SplitChecksum(type_bytes);
     if (message.has_checksum) {
-      const uint32_t sum = base::Crc32c(DataOf(tensor.value),
-                                        base::Crc32c(message.body, before));
+      const uint32_t sum =
+          base::Crc32c(data, base::Crc32c(message.body, before));
       if (sum != message.checksum) {
         return DataLoss("its checksum is wrong: bytes were altered");
       }
     }
-    return tensor;
+    return OkStatus();
   }
 
-  Result<std::vector<std::vector<uint64_t>>> Lod() {
+  Result<Lod> ReadLod() {
     ASSIGN_OR_RETURN(const auto levels,
                      Number<uint64_t>("the number of LoD levels"));
     if (levels > kMaxLevels) {
       return DataLoss("at byte ", source_.position - sizeof(levels), " stand ",
                       levels, " levels of LoD: it is damaged, or no tensor");
     }
-    std::vector<std::vector<uint64_t>> lod;
+    Lod lod;
     for (uint64_t i = 0; i < levels; ++i) {
       ASSIGN_OR_RETURN(const auto size,
                        Number<uint64_t>("the size of a LoD level"));
@@ -308,95 +227,55 @@ class Reader {
     return type;
   }
 
-  Result<at::Tensor> Data(const TensorType& type) {
-    const std::optional<at::ScalarType> scalar = ScalarTypeOf(type.dtype);
-    if (!scalar) {
+  Result<std::span<const std::byte>> Data(TensorHeader header) {
+    const TensorType type = header.type;
+    if (ElementSize(type.dtype) == 0) {
       return DataLoss("its element type has the number ",
                       static_cast<int>(type.dtype), ", which is unknown");
     }
-    uint64_t size = c10::elementSize(*scalar);
-    for (int64_t dim : type.dims) {
-      if (dim < 0 ||
-          __builtin_mul_overflow(size, static_cast<uint64_t>(dim), &size)) {
-        return DataLoss("its shape ", program::ToString(type.dims),
-                        " makes no sense");
-      }
+    const std::optional<uint64_t> size = ByteSize(type);
+    if (!size) {
+      return DataLoss("its shape ", program::ToString(type.dims),
+                      " makes no sense");
     }
     // Before memory is asked for: the file may lie.
-    if (size > left()) {
+    if (*size > left()) {
       return DataLoss("it is cut off: ", program::ToString(type), " takes ",
-                      size, " bytes at byte ", source_.position, ", and ",
+                      *size, " bytes at byte ", source_.position, ", and ",
                       left(), " are left");
     }
-    try {
-      at::Tensor tensor = at::empty(type.dims, *scalar);
-      RETURN_IF_ERROR(source_.Read(
-          {static_cast<std::byte*>(tensor.mutable_data_ptr()), size}));
-      return tensor;
-    } catch (const std::exception& error) {
-      return ops::FromException(error);
-    }
+    ASSIGN_OR_RETURN(const std::span<std::byte> room,
+                     make_room_(std::move(header)));
+    FLEET_CHECK(room.size() == *size);
+    RETURN_IF_ERROR(source_.Read(room));
+    return room;
   }
 
   Source& source_;
+  const MakeRoom& make_room_;
   uint32_t checksum_ = 0;
 };
 
 }  // namespace
 
-std::string ChecksumField(uint32_t checksum) {
-  std::string bytes(kChecksumTag);
-  Put(bytes, checksum);
-  return bytes;
+Status WriteTensor(const TensorView& tensor, const Append& append) {
+  FLEET_CHECK(tensor.data.size() == ByteSize(tensor.type));
+  RETURN_IF_ERROR(
+      append(std::as_bytes(std::span(std::string_view(Header(tensor))))));
+  return append(tensor.data);
 }
 
-CheckedMessage SplitChecksum(std::string_view message) {
-  CheckedMessage result{.body = message};
-  if (message.size() < kChecksumSize) return result;
-  const std::string_view field = message.substr(message.size() - kChecksumSize);
-  if (!field.starts_with(kChecksumTag)) return result;
-  result.body = message.substr(0, message.size() - kChecksumSize);
-  result.has_checksum = true;
-  std::memcpy(&result.checksum, field.data() + kChecksumTag.size(),
-              sizeof(result.checksum));
-  return result;
-}
-
-Result<std::string> SerializeTensors(std::span<const SavedTensor> tensors) {
-  std::string bytes;
-  RETURN_IF_ERROR(Write(tensors, [&](std::span<const std::byte> part) {
-    bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
-    return OkStatus();
-  }));
-  return bytes;
-}
-
-Status SaveTensors(const base::Path& path,
-                   std::span<const SavedTensor> tensors) {
-  ASSIGN_OR_RETURN(base::AtomicFile file, base::AtomicFile::Create(path));
-  Status status = Write(tensors, [&](std::span<const std::byte> part) {
-    return file.Append(part);
-  });
-  RETURN_IF_ERROR(status);
-  return file.Commit();
-}
-
-Result<std::vector<SavedTensor>> ParseTensors(
-    std::string_view bytes, std::span<const std::string> names,
-    std::string_view where) {
+Status ParseTensors(std::string_view bytes, std::span<const std::string> names,
+                    std::string_view where, const MakeRoom& make_room) {
   MemorySource source(bytes);
-  Result<std::vector<SavedTensor>> tensors = Reader(source).ReadAll(names);
-  if (!tensors.ok()) return tensors.status().WithContext(where);
-  return tensors;
+  return Reader(source, make_room).ReadAll(names).WithContext(where);
 }
 
-Result<std::vector<SavedTensor>> LoadTensors(
-    const base::Path& path, std::span<const std::string> names) {
+Status LoadTensors(const base::Path& path, std::span<const std::string> names,
+                   const MakeRoom& make_room) {
   FileSource source;
   RETURN_IF_ERROR(source.Open(path));
-  Result<std::vector<SavedTensor>> tensors = Reader(source).ReadAll(names);
-  if (!tensors.ok()) return tensors.status().WithContext(path.string());
-  return tensors;
+  return Reader(source, make_room).ReadAll(names).WithContext(path.string());
 }
 
-}  // namespace fleet::exec
+}  // namespace fleet::saved
