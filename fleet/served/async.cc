@@ -278,6 +278,9 @@ Status AsyncSync::EndStep(std::span<const DenseValues> values) {
     std::memcpy(each.values.data(), from, each.values.size_bytes());
     from += each.values.size();
   }
+  // Given back under the lock, so that who writes it again comes behind this.
+  base::MutexLock lock(mutex_);
+  newest.reset();
   return OkStatus();
 }
 
@@ -289,7 +292,7 @@ Status AsyncSync::PullDense(std::span<const DenseValues> values) {
 std::shared_ptr<AsyncSync::Snapshot> AsyncSync::FreeSnapshotLocked(
     DenseGroup& group) {
   for (std::shared_ptr<Snapshot>& snapshot : group.snapshots) {
-    // Only `snapshots` has it, and only here it is given out again.
+    // Only `snapshots` has it: others take it and give it back under the lock.
     if (snapshot.use_count() == 1) return snapshot;
   }
   return group.snapshots.emplace_back(std::make_shared<Snapshot>());

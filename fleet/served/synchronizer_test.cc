@@ -350,6 +350,33 @@ TEST(AsyncMode, TakesNewValuesAndCountsHowOldTheyAre) {
   EXPECT_THAT(worker.bias, ElementsAre(9, 9));
 }
 
+// Threads copy values that came while the next ones arrive. All weights get the
+// same gradients, so values of one moment are all equal.
+TEST(AsyncMode, ThreadsTakeValuesOfOneMoment) {
+  PsCluster cluster(2, 1);
+  SynchronizerOptions options = Mode(PsMode::kAsync);
+  options.send_pause = 0us;
+  Worker worker(cluster, 0, options);
+  ASSERT_OK(worker.sync->Initialize(worker.values()));
+  constexpr int kThreads = 3;
+  worker.sync->BeginThreads(kThreads);
+  RunWorkers(kThreads, [&](int) {
+    std::vector<float> weights(worker.weights.size(), 4.0f);
+    std::vector<float> bias = {1.0f, 2.0f};
+    const std::vector<DenseValues> values = {{kWeights, weights},
+                                             {kBias, bias}};
+    for (int step = 0; step < 100; ++step) {
+      ASSERT_OK(worker.OfferDense(1, 1));
+      ASSERT_OK(worker.sync->EndStep(values));
+      ASSERT_THAT(weights, Each(weights[0]));
+      ASSERT_EQ(bias[0] + 1, bias[1]);
+    }
+    worker.sync->EndThread();
+  });
+  ASSERT_OK(worker.sync->Stop(worker.values()));
+  EXPECT_THAT(worker.weights, Each(4.0f - 0.5f * 100 * kThreads));
+}
+
 TEST(AsyncMode, AnErrorOfTheBackgroundComesOutOfTheNextCall) {
   PsCluster cluster(2, 1);
   Worker worker(cluster, 0, Mode(PsMode::kAsync));
