@@ -48,11 +48,12 @@ format: ## format all sources
 	@.venv/bin/ruff check --quiet --fix .
 	@.venv/bin/ruff format --quiet .
 
-check: ## formatting and layers, changing nothing
+check: ## formatting, layers and the map, changing nothing
 	@git ls-files '*.cc' '*.h' | xargs clang-format --dry-run -Werror
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/ruff format --quiet --check .
 	@python3 tools/check_layers.py
+	@python3 tools/check_map.py
 
 asan: build/asan/build.ninja ## all tests under AddressSanitizer and UBSan
 	@ninja -C build/asan -j $(JOBS)
