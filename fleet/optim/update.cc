@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <variant>
 
 #include "fleet/optim/cpu_targets.h"
@@ -345,7 +346,10 @@ FLEET_OPTIM_INLINE void Run(const Ftrl& rule, const Update<T>& update,
 template <class T, class Rule>
 FLEET_OPTIM_INLINE void AdvancePowers(const Rule& rule,
                                       const Update<T>& update) {
-  if constexpr (Rule::kPowers.size() > 0) {
+  if constexpr (std::is_same_v<Rule, Adamax>) {
+    // As the operation that does so in programs.
+    *update.powers[0] *= static_cast<T>(rule.beta1);
+  } else if constexpr (Rule::kPowers.size() > 0) {
     *update.powers[0] = static_cast<T>(*update.powers[0] * rule.beta1);
   }
   if constexpr (Rule::kPowers.size() > 1) {

@@ -103,9 +103,11 @@ class Buffer {
 
 class PyExecutor {
  public:
-  explicit PyExecutor(const std::string& device)
-      : executor_(Library(), ops::Context{at::Device(device),
-                                          DefaultContext().default_dtype}),
+  PyExecutor(const std::string& device, bool planning)
+      : executor_(
+            Library(),
+            ops::Context{at::Device(device), DefaultContext().default_dtype},
+            {.planning = planning}),
         device_(device) {
     AddExtensions(executor_, device_);
   }
@@ -256,7 +258,9 @@ void BindExecutor(nb::module_& m) {
           nb::rv_policy::reference_internal)
       .def("drop_kids", &exec::Scope::DropInner);
   nb::class_<PyExecutor>(m, "Executor")
-      .def(nb::init<const std::string&>(), nb::arg("device"))
+      // Without `planning` every kernel is called on its own: to compare.
+      .def(nb::init<const std::string&, bool>(), nb::arg("device"),
+           nb::arg("planning") = true)
       .def("run", &PyExecutor::Run, nb::arg("program"), nb::arg("feed").none(),
            nb::arg("fetch").none(), nb::arg("scope"), nb::arg("return_numpy"))
       .def_prop_ro("num_replays", &PyExecutor::num_replays);

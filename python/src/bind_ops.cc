@@ -494,6 +494,32 @@ class OpFunction {
   std::vector<nb::str> names_;  // inputs, then attributes
 };
 
+// Names of slots with their marks: "Bias?", "X*".
+nb::list Marked(const std::vector<SlotDef>& slots) {
+  nb::list names;
+  for (const SlotDef& slot : slots) {
+    names.append(slot.name + (slot.optional ? "?" : "") +
+                 (slot.variadic ? "*" : ""));
+  }
+  return names;
+}
+
+nb::dict Definitions() {
+  nb::dict all;
+  for (const OpDef* def : Library().definitions().All()) {
+    nb::list attrs, gradients;
+    for (const AttrDef& attr : def->attrs) attrs.append(attr.name);
+    for (int slot : def->grad.gives) gradients.append(def->inputs[slot].name);
+    nb::dict one;
+    one["inputs"] = Marked(def->inputs);
+    one["attrs"] = attrs;
+    one["outputs"] = Marked(def->outputs);
+    one["gradients"] = gradients;
+    all[def->name.c_str()] = one;
+  }
+  return all;
+}
+
 }  // namespace
 
 void BindOps(nb::module_& m) {
@@ -518,6 +544,9 @@ void BindOps(nb::module_& m) {
       nb::arg("dtype").none(), nb::arg("white"), nb::arg("black"),
       "What eager calls cast their inputs to from now on; None: nothing.");
   m.def("check_shape_rules", [](bool on) { check_shape_rules = on; });
+  m.def("op_definitions", &Definitions,
+        "All ops, also those that only programs hold, by name: inputs, "
+        "attributes, outputs, and the inputs that have gradients.");
   nb::dict table;
   for (const ops::Op* op : Library().All()) {
     table[op->def->name.c_str()] = nb::cast(OpFunction(*op));

@@ -57,7 +57,7 @@ def train_eagerly(make, weight=None, bias=None):
     return [p.numpy() for p in net.parameters()]
 
 
-def train_program(make, weight=None, bias=None):
+def train_program(make, weight=None, bias=None, planning=True):
     paddle.enable_static()
     x = static.data("x", [None, 4])
     net = Net(weight, bias)
@@ -65,6 +65,7 @@ def train_program(make, weight=None, bias=None):
     rule = make(net.parameters())
     rule.minimize(loss)
     exe = static.Executor(paddle.CPUPlace())
+    exe._engine = paddle._core.Executor("cpu", planning)
     exe.run(static.default_startup_program())
     for array in batches():
         exe.run(feed={"x": array}, fetch_list=[loss])
@@ -105,6 +106,18 @@ def rule_of(name):
 def test_every_rule(name):
     kind = rule_of(name)
     compare(lambda ps: kind(learning_rate=0.1, parameters=ps, **RULES[name]))
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_without_a_plan_every_rule_steps_to_the_same_bits(name):
+    kind = rule_of(name)
+
+    def make(parameters):
+        return kind(learning_rate=0.1, parameters=parameters, **RULES[name])
+
+    wanted = train_eagerly(make)
+    for g, w in zip(train_program(make, planning=False), wanted):
+        np.testing.assert_array_equal(g, w)
 
 
 def test_nesterov_and_centered():

@@ -414,6 +414,9 @@ void ParameterUpdater::SetGlobalScale(std::vector<Work>& works) const {
 template <class T>
 void ParameterUpdater::ApplyOnMemory(std::span<Work* const> works,
                                      double learning_rate) const {
+  // A program keeps its rate in a float: rounded alike, a step of a float32
+  // parameter is the same to the bit in both.
+  const double rate = static_cast<T>(learning_rate);
   size_t num_slices = 0;
   for (const Work* work : works) num_slices += NumSlices(*work);
   std::vector<Slice<T>> slices;
@@ -452,7 +455,7 @@ void ParameterUpdater::ApplyOnMemory(std::span<Work* const> works,
     for (size_t k = num_state_; k < names_.size(); ++k) {
       update.powers[k - num_state_] = parameter.state[k].mutable_data_ptr<T>();
     }
-    update.learning_rate = learning_rate * parameter.options.learning_rate;
+    update.learning_rate = rate * parameter.options.learning_rate;
     update.decay = work->decay;
     update.transform = work->transform;
   }
