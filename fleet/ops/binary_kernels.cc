@@ -16,6 +16,7 @@
 #include <ATen/ops/bitwise_xor.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/div.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/floor.h>
 #include <ATen/ops/fmax.h>
@@ -46,6 +47,7 @@
 #include "fleet/ops/broadcast.h"
 #include "fleet/ops/cpu_path.h"
 #include "fleet/ops/elementwise.h"
+#include "fleet/ops/gemm.h"
 #include "fleet/ops/gpu_kernels.h"
 #include "fleet/ops/kernels.h"
 #include "fleet/ops/update/merged_rows.h"
@@ -110,8 +112,22 @@ Tensor NumberMinimum(const Tensor& x, const Tensor& y) {
   return at::fmin(x, y);
 }
 
-// The gradient of a term: mostly of a bias.
+// Whether `term` is one row that was added to every row.
+bool IsRow(const Tensor& term, const Tensor& dout) {
+  return term.dim() > 0 && term.dim() <= dout.dim() && dout.numel() > 0 &&
+         term.numel() == term.size(-1) && term.size(-1) == dout.size(-1);
+}
+
+// The gradient of a term: mostly of a bias, added up as Fc does it.
 Tensor TermGrad(const Tensor& term, const Tensor& dout) {
+  if (term.sizes() != dout.sizes() && IsRow(term, dout) && GemmIsFast() &&
+      FastOnCpu(term, dout)) {
+    const Tensor rows = dout.contiguous();
+    Tensor sums = at::empty(term.sizes(), rows.options());
+    ColumnSums(rows.numel() / term.numel(), term.numel(),
+               rows.const_data_ptr<float>(), sums.mutable_data_ptr<float>());
+    return sums;
+  }
   if (term.sizes() != dout.sizes() && !Recording() &&
       term.scalar_type() == dout.scalar_type()) {
     Tensor sum = GpuSumTo(dout, term.sizes());

@@ -100,9 +100,23 @@ Tensor Transposed(const Tensor& x, bool transposed) {
   return transposed ? x.transpose(-2, -1) : x;
 }
 
+// Whether a stack of matrices times one matrix is one product of all rows, as
+// it is in Fc: both then agree to the bit.
+bool IsOneProduct(const Tensor& x, const Tensor& y, bool trans_x) {
+  return x.dim() > 2 && y.dim() == 2 && !trans_x && x.numel() > 0 &&
+         y.numel() > 0 && FastOnCpu(x, y);
+}
+
+Tensor Rows(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
 Tensor Matmul(const Tensor& x, const Tensor& y, bool trans_x, bool trans_y) {
   TORCH_CHECK(x.scalar_type() == y.scalar_type(), "X is ", x.scalar_type(),
               " but Y is ", y.scalar_type());
+  if (IsOneProduct(x, y, trans_x)) {
+    std::vector<int64_t> shape = x.sizes().vec();
+    shape.back() = y.size(trans_y ? 0 : 1);
+    return Matmul(Rows(x), y, false, trans_y).view(shape);
+  }
   if (x.dim() == 2 && y.dim() == 2) {
     TORCH_CHECK(x.size(trans_x ? 0 : 1) == y.size(trans_y ? 1 : 0),
                 "inner dimensions differ");
@@ -141,6 +155,11 @@ Tensor RightGrad(const Tensor& x, const Tensor& dout, bool trans_x,
 std::tuple<Tensor, Tensor> MatmulGrad(const Tensor& x, const Tensor& y,
                                       const Tensor& dout, bool trans_x,
                                       bool trans_y, GradNeeds needs) {
+  if (IsOneProduct(x, y, trans_x) && FastOnCpu(dout)) {
+    auto [dx, dy] = MatmulGrad(Rows(x), y, Rows(dout), false, trans_y, needs);
+    if (dx.defined()) dx = dx.reshape(x.sizes());
+    return {dx, dy};
+  }
   // A vector takes part as a row or a column; its gradient loses that again.
   Tensor a = x, b = y, d = dout;
   if (x.dim() == 1 && y.dim() == 1) d = dout.reshape({1, 1});

@@ -240,3 +240,21 @@ def test_buffers_are_persistable_variables():
     (value,) = exe.run(feed={"x": floats(4, 2)}, fetch_list=[y])
     wanted = floats(4, 2) * np.array([2.0, 3.0], "float32") + floats(2)
     np.testing.assert_allclose(value, wanted, rtol=1e-6)
+
+
+def test_linear_of_three_dimensions_is_the_eager_one_to_the_bit():
+    x = np.random.default_rng(1).standard_normal((4, 3, 5)).astype("float32")
+    paddle.disable_static()
+    layer = nn.Linear(5, 6)
+    wanted = layer(paddle.to_tensor(x)).numpy()
+    weight, bias = layer.weight.numpy(), layer.bias.numpy()
+    paddle.enable_static()
+    fed = static.data("x", [None, 3, 5])
+    out = nn.Linear(5, 6)(fed)
+    exe = static.Executor(paddle.CPUPlace())
+    exe.run(static.default_startup_program())
+    names = [p.name for p in static.default_main_program().all_parameters()]
+    for name, value in zip(names, (weight, bias)):
+        static.global_scope().find_var(name).get_tensor().set(value)
+    (got,) = exe.run(feed={"x": x}, fetch_list=[out])
+    np.testing.assert_array_equal(got, wanted)
