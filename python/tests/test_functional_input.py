@@ -53,6 +53,17 @@ def test_the_padding_is_zero_and_learns_nothing(dtype, padding, sparse):
     np.testing.assert_array_equal(dense_of(w.grad), want)
 
 
+@pytest.mark.parametrize("order", [(True, False), (False, True)])
+def test_a_table_may_have_a_sparse_and_a_dense_gradient(order):
+    w = paddle.to_tensor(floats(5, 2, dtype="float32"), stop_gradient=False)
+    ids = paddle.to_tensor(np.array([1, 3, 1]))
+    one, two = (F.embedding(ids, w, sparse=sparse) for sparse in order)
+    (one * 2.0 + two).sum().backward()
+    want = np.zeros([5, 2], "float32")
+    want[1], want[3] = 6.0, 3.0
+    np.testing.assert_array_equal(dense_of(w.grad), want)
+
+
 def test_a_sparse_gradient_holds_the_rows_that_were_named():
     w = paddle.to_tensor(floats(1000, 3, dtype="float32"), stop_gradient=False)
     out = F.embedding(paddle.to_tensor(np.array([[7, 2], [7, 9]])), w, sparse=True)

@@ -213,6 +213,8 @@ class Walk {
       sum = std::move(grad);
     } else if (Owned(sum)) {
       sum.add_(grad);
+    } else if (sum.is_sparse() && !grad.is_sparse()) {
+      sum = at::add(grad, sum);  // LibTorch adds rows to a tensor, not back
     } else {
       sum = at::add(sum, grad);
     }
