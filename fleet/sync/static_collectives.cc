@@ -43,9 +43,11 @@ bool SameMemory(const Tensor& a, const Tensor& b) {
   return a.defined() && b.defined() && a.const_data_ptr() == b.const_data_ptr();
 }
 
-// Into the variable's memory if it has some, else by giving it the tensor.
+// Into the variable's memory if it has some, else by giving it the tensor. The
+// gradient of a sum is one number seen as many: no memory for others.
 void Give(const Tensor& value, Tensor& output) {
-  if (output.defined() && output.sizes() == value.sizes()) {
+  if (output.defined() && output.sizes() == value.sizes() &&
+      output.is_non_overlapping_and_dense()) {
     CopyInto(output, value);
   } else {
     output = value;

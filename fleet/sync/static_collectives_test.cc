@@ -178,6 +178,25 @@ TEST_P(Overlapping, SeveralBucketsAreUnderWayAtOnce) {
   });
 }
 
+TEST_P(Overlapping, AGradientMayBeOneNumberSeenAsMany) {
+  RunRanks(2, [](Communicator& c) {
+    Runner runner(c, GetParam());
+    auto program = Parse(
+        "    var x : LOD_TENSOR.shape(1).dtype(float64).data(True)\n"
+        "    var g : LOD_TENSOR.shape(3).dtype(float64)\n"
+        "    {Out=['g']} = expand_v2(inputs={X=['x']}, shape = [3])\n"
+        "    {Out=['g']} = c_allreduce_start(inputs={X=['g']}, average = True, "
+        "bucket = 0)\n"
+        "    {Out=['g']} = c_allreduce_wait(inputs={X=['g']}, bucket = 0)\n");
+    for (int step = 0; step < 3; ++step) {
+      const Tensor x = at::full({1}, c.rank() + step, at::kDouble);
+      ASSERT_OK_AND_ASSIGN(auto got, runner.Run(*program, {{"x", x}}, {"g"}));
+      EXPECT_TRUE(at::equal(got[0], at::full({3}, 0.5 + step, at::kDouble)))
+          << got[0];
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(StaticCollectives, Overlapping,
                          ::testing::Values(Overlap::kNo, Overlap::kYes),
                          [](const auto& info) {
