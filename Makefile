@@ -5,10 +5,10 @@ PYTHON ?= .venv/bin/python
 JOBS ?= 2
 
 .DEFAULT_GOAL := build
-.PHONY: help bootstrap build demo test test-gpu bench format check asan tsan surface clean
+.PHONY: help bootstrap build demo test test-gpu fuzz-programs bench format check asan tsan surface clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
 
 bootstrap: ## install what is missing: Debian packages, .venv
 	@tools/bootstrap
@@ -29,13 +29,18 @@ demo: build ## train two models, each in one process and in several, and compare
 test: build ## set up, build, and pass all tests
 	@ctest --test-dir build/release --output-on-failure -j $(JOBS)
 	@$(PYTHON) -m pytest -q python/tests
-	@for folder in launch collective static failures hosts ps ps_api dataset mpi slurm examples; do \
+	@for folder in random_programs launch collective static failures hosts ps ps_api dataset mpi slurm examples; do \
 	  echo "tests/$$folder"; $(PYTHON) -m pytest -q tests/$$folder || exit 1; \
 	done
 	@tests/install
 
 test-gpu: ## eager tests on a GPU: make test-gpu PYTHON=python3
 	@tools/test-gpu $(PYTHON)
+
+TIME ?= 10m
+fuzz-programs: build ## random programs in all modes: make fuzz-programs TIME=1h FROM=1
+	@$(PYTHON) tests/random_programs/fuzz.py --time $(TIME) --jobs $(JOBS) \
+	  $(if $(FROM),--from $(FROM)) --report build/random_programs.tsv
 
 bench: build ## ours and the peers in one run, as ratios
 	@$(PYTHON) benchmarks/run.py

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each of two ranks does, under fleetrun: `ranks_job.py OUT NUMBER...`.
+
+Trains the models one after the other, eagerly and as programs, each rank with its half of
+the batch, and compares with one process. A line of OUT.RANK for each: JSON.
+"""
+
+import dataclasses
+import hashlib
+import json
+import sys
+
+import paddle
+import paddle.distributed as dist
+import run
+from check import sensitivity
+from compare import largest_distance
+from make import make
+from model import feed_arrays, share
+from paddle import nn
+from paddle.distributed import fleet
+
+TOLERANCE = 1e-5
+
+
+class Net(nn.Layer):
+    """A model as a layer, for `fleet.distributed_model`."""
+
+    def __init__(self, forward, made):
+        super().__init__()
+        self._run = forward
+        for name, value in made.items():
+            if ".b" not in name:
+                self.add_parameter(name.replace(".", "_"), value)
+
+    def forward(self):
+        return self._run()
+
+
+def batches_of(model, rank):
+    """Half of each batch; where the model is no mean over samples, batches of its own."""
+    for step in range(model.steps):
+        if model.split:
+            yield share(model, feed_arrays(model, step), rank)
+        else:
+            yield feed_arrays(model, step, rank=rank)
+
+
+def parallel_eager(model, rank):
+    def wrap(forward, made, optimizer):
+        strategy = fleet.DistributedStrategy()
+        strategy.find_unused_parameters = True
+        optimizer = fleet.distributed_optimizer(optimizer, strategy)
+        return fleet.distributed_model(Net(forward, made)), optimizer
+
+    return run.eager(model, list(batches_of(model, rank)), wrap)
+
+
+def parallel_program(model, rank):
+    def minimize(optimizer, loss):
+        fleet.distributed_optimizer(optimizer).minimize(loss)
+
+    return run.program(
+        model,
+        True,
+        list(batches_of(model, rank)),
+        fetch_all=False,
+        minimize=minimize,
+    )
+
+
+def digest(trace):
+    """Of all that the ranks must have in common; statistics are each rank's own."""
+    found = hashlib.sha256()
+    for name in sorted(trace.trained):
+        found.update(name.encode() + trace.parameters[name].tobytes())
+    return found.hexdigest()
+
+
+def examine(model, rank, train, reference):
+    """What is wrong with a mode, in words, or None."""
+    trace = train(model, rank)
+    digests = []
+    dist.all_gather_object(digests, digest(trace))
+    if len(set(digests)) > 1:
+        return "the ranks end with different parameters", trace
+    losses = []
+    dist.all_gather_object(losses, [float(x.sum()) for x in trace.losses])
+    if not model.split or model.random or reference is None:
+        return None, trace
+    for i in range(len(trace.losses)):
+        trace.losses[i] = (trace.losses[i] * 0) + sum(x[i] for x in losses) / 2
+    trace.fetched = {}
+    apart, where = largest_distance(trace, reference)
+    if apart > TOLERANCE and apart > 10 * sensitivity(model, reference):
+        return f"{apart:.2g} from one process: {where}", trace
+    return None, trace
+
+
+def main(out, numbers):
+    fleet.init(is_collective=True)
+    rank = fleet.worker_index()
+    with open(f"{out}.{rank}", "a") as file:
+        for number in numbers:
+            model = make(number).pruned()
+            if model.split:  # each rank has a part of the batch
+                model = dataclasses.replace(model, free_batch=True)
+            print(json.dumps({"start": number}), file=file, flush=True)
+            reference = run.eager(model) if model.split and not model.random else None
+            found, ops = [], []
+            for mode, train in (
+                ("two ranks, eager", parallel_eager),
+                ("two ranks, program", parallel_program),
+            ):
+                problem, trace = examine(model, rank, train, reference)
+                ops += trace.ops
+                if problem:
+                    found.append([mode, problem])
+            line = {"number": number, "failures": found, "ops": sorted(set(ops))}
+            line["compared"] = reference is not None
+            print(json.dumps(line), file=file, flush=True)
+            if rank == 0:
+                print(number, flush=True)
+
+
+if __name__ == "__main__":
+    paddle.disable_static()
+    main(sys.argv[1], [int(n) for n in sys.argv[2:]])

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains a model in one process: eagerly, or as a program with or without plans."""
+
+import dataclasses
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from model import feed_arrays, layer_array, parameter_array
+from paddle import _core, _ops, nn, static
+
+
+@dataclasses.dataclass
+class Trace:
+    losses: list
+    parameters: dict  # values at the end, by name
+    fetched: dict  # values of the last step, by name
+    trained: frozenset = frozenset()  # parameters that an optimizer changes
+    ops: frozenset = frozenset()  # definitions that ran
+    gradients: dict = dataclasses.field(default_factory=dict)  # of the first step
+
+
+def environment(dtype):
+    """What a line of a model may mention."""
+    return {
+        "paddle": paddle,
+        "F": F,
+        "nn": nn,
+        "ops": _ops,
+        "static": static,
+        "np": np,
+        "DTYPE": getattr(paddle, dtype),
+        "I64": paddle.int64,
+        "I32": paddle.int32,
+        "BOOL": paddle.bool,
+    }
+
+
+def make_parameters(model, env, dtype):
+    """Parameters and layers, into `env`; gives them by name."""
+    made = {}
+    for parameter in model.parameters:
+        value = paddle.create_parameter(
+            list(parameter.shape),
+            dtype,
+            attr=paddle.ParamAttr(name=parameter.name, trainable=parameter.trained),
+        )
+        env[parameter.name] = made[parameter.name] = value
+    before = paddle.get_default_dtype()
+    paddle.set_default_dtype(dtype)
+    try:
+        exec(model.layer_code(), env)
+    finally:
+        paddle.set_default_dtype(before)
+    for line in model.layers:
+        layer = env[line.outputs[0]]
+        for kind, values in (("p", layer.parameters()), ("b", layer.buffers())):
+            for i, value in enumerate(values):
+                made[f"{line.outputs[0]}.{kind}{i}"] = value
+    return made
+
+
+def first_values(model, made, dtype):
+    """What the parameters begin with. Buffers of layers keep theirs."""
+    values = {p.name: parameter_array(model, p, dtype) for p in model.parameters}
+    for index, (name, value) in enumerate(made.items()):
+        if ".p" in name:
+            values[name] = layer_array(model, index, list(value.shape), dtype)
+    return values
+
+
+def make_optimizer(model, env, trained):
+    """(optimizer, scheduler or None)."""
+    env["rate"] = eval(model.rate, env)
+    env["PARAMETERS"] = trained
+    scheduler = None if isinstance(env["rate"], float) else env["rate"]
+    return eval(model.optimizer, env), scheduler
+
+
+def seed_of(model):
+    return model.number % 10007 + 1
+
+
+def _trained(made):
+    return frozenset(name for name, v in made.items() if not v.stop_gradient)
+
+
+def _array(value):
+    return np.array(value.numpy())
+
+
+def _changed(arrays, change):
+    """`change(array)` of all floating-point arrays."""
+    if change is None:
+        return arrays
+    return {
+        name: change(a).astype(a.dtype) if a.dtype.kind == "f" else a
+        for name, a in arrays.items()
+    }
+
+
+def eager(model, batches=None, wrap=None, dtype=None, change=None):
+    """Trains with `batches`, by default those of one process. `wrap(forward, made,
+    optimizer)` gives those of a job; `change` is done to all numbers at the beginning."""
+    dtype = dtype or model.dtype
+    paddle.disable_static()
+    env = environment(dtype)
+    made = make_parameters(model, env, dtype)
+    first = _changed(first_values(model, made, dtype), change)
+    for name, array in first.items():
+        made[name].set_value(array)
+    trained = [v for v in made.values() if not v.stop_gradient]
+    optimizer, scheduler = make_optimizer(model, env, trained)
+    compiled = compile(model.code(), f"<model {model.number}>", "exec")
+
+    def forward():
+        exec(compiled, env)
+        return env["loss"]
+
+    if wrap is not None:
+        forward, optimizer = wrap(forward, made, optimizer)
+    batches = batches or [feed_arrays(model, s, dtype) for s in range(model.steps)]
+    losses, fetched, gradients = [], {}, {}
+    paddle.seed(seed_of(model))
+    for step, batch in enumerate(batches):
+        for name, array in _changed(batch, change).items():
+            env[name] = paddle.to_tensor(array)
+        loss = forward()
+        loss.backward()
+        if step == 0:
+            gradients = {
+                name: _array(v.grad)
+                for name, v in made.items()
+                if not v.stop_gradient and v.grad is not None
+            }
+        # A view of a parameter changes with it.
+        losses.append(_array(loss))
+        fetched = {name: _array(env[name]) for name in model.fetched}
+        optimizer.step()
+        optimizer.clear_grad()
+        if scheduler is not None:
+            scheduler.step()
+    values = {name: _array(v) for name, v in made.items()}
+    return Trace(losses, values, fetched, _trained(made), gradients=gradients)
+
+
+def build(model, dtype, minimize=None):
+    """The model in the default programs. `minimize(optimizer, loss)` is that of a job.
+    Gives (env, parameters, scheduler)."""
+    env = environment(dtype)
+    for feed in model.feeds:
+        shape = list(feed.shape)
+        if feed.rows and model.free_batch:
+            shape[0] = None
+        env[feed.name] = static.data(feed.name, shape, feed.dtype or dtype)
+    made = make_parameters(model, env, dtype)
+    exec(compile(model.code(), f"<model {model.number}>", "exec"), env)
+    optimizer, scheduler = make_optimizer(model, env, None)
+    if minimize is None:
+        optimizer.minimize(env["loss"])
+    else:
+        minimize(optimizer, env["loss"])
+    return env, made, scheduler
+
+
+def ops_of(program):
+    return frozenset(op.type for block in program.blocks for op in block.ops)
+
+
+def make_executor(planning):
+    executor = static.Executor(paddle.CPUPlace())
+    executor._engine = _core.Executor("cpu", planning)
+    return executor
+
+
+def set_values(values, made, scope):
+    for name, array in values.items():
+        scope.find_var(made[name].name).get_tensor().set(array)
+
+
+def _in_program(value):
+    """A constant has its value already."""
+    return isinstance(value, _core.Variable)
+
+
+def program(model, planning, batches=None, dtype=None, fetch_all=True, minimize=None):
+    """Trains the model as a program; fetches the loss and, with `fetch_all`, what the
+    model names."""
+    dtype = dtype or model.dtype
+    paddle.enable_static()
+    main, startup, scope = static.Program(), static.Program(), static.Scope()
+    try:
+        with (
+            static.program_guard(main, startup),
+            static.scope_guard(scope),
+            paddle.utils.unique_name.guard(),
+        ):
+            env, made, scheduler = build(model, dtype, minimize)
+            executor = make_executor(planning)
+            executor.run(startup)
+            set_values(first_values(model, made, dtype), made, scope)
+            paddle.seed(seed_of(model))
+            names = [n for n in model.fetched if fetch_all and _in_program(env[n])]
+            fetches = [env["loss"], *[env[n] for n in names]]
+            losses, values = [], []
+            batches = batches or [
+                feed_arrays(model, s, dtype) for s in range(model.steps)
+            ]
+            for batch in batches:
+                values = executor.run(main, feed=batch, fetch_list=fetches)
+                losses.append(np.array(values[0]))
+                if scheduler is not None:
+                    scheduler.step()
+            end = {
+                name: np.array(scope.find_var(v.name).get_tensor())
+                for name, v in made.items()
+            }
+            fetched = {n: np.array(v) for n, v in zip(names, values[1:])}
+            return Trace(losses, end, fetched, _trained(made), ops_of(main))
+    finally:
+        paddle.disable_static()

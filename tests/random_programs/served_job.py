@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What workers and servers do, under fleetrun: `served_job.py OUT FIRST COUNT`.
+
+Trains COUNT models as one program with synchronous servers, each of two workers with its
+half of the batch, and compares with one process. A line of OUT.WORKER: JSON.
+"""
+
+import json
+import sys
+
+import numpy as np
+import paddle
+import run
+from check import sensitivity
+from compare import largest_distance
+from joined import join, servable_models, tables
+from make import focus
+from model import feed_arrays, parameter_array, share
+from paddle import nn, static
+from paddle.distributed import fleet
+
+TOLERANCE = 1e-5
+ROW = 0.25  # what rows of tables begin with: servers make them
+
+_RULES = (
+    "SGD(rate, parameters=PARAMETERS)",
+    "Momentum(rate, 0.9, parameters=PARAMETERS)",
+    "Adam(rate, epsilon=0.01, parameters=PARAMETERS)",
+    "Adagrad(rate, epsilon=0.01, parameters=PARAMETERS)",
+)
+
+
+def first_array(model, parameter, dtype="float32"):
+    if parameter.name in tables(model):
+        return np.full(parameter.shape, ROW, dtype)
+    return parameter_array(model, parameter, dtype)
+
+
+def make_parameters(model, env, dtype):
+    """As run.make_parameters, with first values that a startup program makes."""
+    made = {}
+    for parameter in model.parameters:
+        if parameter.name in tables(model):
+            initializer = nn.initializer.Constant(ROW)
+        else:
+            initializer = nn.initializer.Assign(first_array(model, parameter, dtype))
+        env[parameter.name] = made[parameter.name] = paddle.create_parameter(
+            list(parameter.shape),
+            dtype,
+            attr=paddle.ParamAttr(name=parameter.name, initializer=initializer),
+        )
+    return made
+
+
+def served(model):
+    """Trains on workers, never returns on servers: a Trace."""
+    strategy = fleet.DistributedStrategy()
+    strategy.a_sync = False
+
+    def minimize(optimizer, loss):
+        fleet.distributed_optimizer(optimizer, strategy).minimize(loss)
+
+    env, made, _ = run.build(model, "float32", minimize)
+    if fleet.is_server():
+        fleet.init_server()
+        fleet.run_server()
+        sys.exit(0)
+    executor = static.Executor(paddle.CPUPlace())
+    executor.run(static.default_startup_program())
+    losses = []
+    for step in range(model.steps):
+        batch = share(model, feed_arrays(model, step), fleet.worker_index())
+        (loss,) = executor.run(feed=batch, fetch_list=[env["loss"]])
+        losses.append(np.array(loss))
+    fleet.barrier_worker()
+    values = {}
+    for parameter in model.parameters:
+        if parameter.name in tables(model):
+            worker = fleet.fleet._training.worker
+            rows = worker.pull_rows(parameter.name, 0, parameter.shape[0])
+            values[parameter.name] = rows.numpy()
+        else:
+            tensor = static.global_scope().find_var(made[parameter.name].name)
+            values[parameter.name] = np.array(tensor.get_tensor())
+    program = fleet.fleet._training.program_to_run(static.default_main_program())
+    return run.Trace(losses, values, {}, ops=run.ops_of(program))
+
+
+def main(out, first, count):
+    run.make_parameters = make_parameters
+    run.first_values = lambda model, made, dtype: {
+        p.name: first_array(model, p, dtype) for p in model.parameters
+    }
+    fleet.init()
+    models, looked_at = servable_models(first, count)
+    rule = "paddle.optimizer." + _RULES[first % len(_RULES)]
+    model = join(models, "0.05", rule)
+    paddle.enable_static()
+    trace = served(model)
+    me = fleet.worker_index()
+    paddle.disable_static()
+    reference = run.eager(model)
+    losses = fleet.util.all_gather([float(x.sum()) for x in trace.losses])
+    for i in range(len(trace.losses)):
+        trace.losses[i] = trace.losses[i] * 0 + sum(x[i] for x in losses) / 2
+    apart, where = largest_distance(trace, reference)
+    failures = []
+    if apart > TOLERANCE and apart > 10 * sensitivity(model, reference):
+        failures.append(["servers", f"{apart:.2g} from one process: {where}"])
+    line = {"number": first, "failures": failures, "ops": sorted(trace.ops)}
+    line["models"] = [m.number for m in models]
+    line["focus"] = [focus(m.number) for m in models]
+    line["looked_at"] = looked_at
+    with open(f"{out}.{me}", "a") as file:
+        print(json.dumps(line), file=file, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
