@@ -159,13 +159,13 @@ class Trainer final {
       gradient[i] =
           ones_ ? 1.0f : (weights_[i] - 0.5f) * static_cast<float>(1 + worker_);
     }
+    const std::vector<fleet::ps::DenseGradient> dense = {{kWeights, gradient}};
     if (sync_) {
       RETURN_IF_ERROR(client.Accumulate(kRows, keys, rows, Soon()));
-      RETURN_IF_ERROR(client.AccumulateDense(kWeights, gradient, Soon()));
-      RETURN_IF_ERROR(client.FinishStep(Soon()));
+      RETURN_IF_ERROR(client.FinishStep(dense, {}, Soon()));
     } else {
       RETURN_IF_ERROR(client.Push(kRows, keys, rows, Soon()));
-      RETURN_IF_ERROR(client.PushDense(kWeights, gradient, Soon()));
+      RETURN_IF_ERROR(client.PushDenseMany(dense, Soon()));
     }
     return client.PullDense(kWeights, weights_, Soon());
   }
