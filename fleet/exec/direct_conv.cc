@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "fleet/exec/direct.h"
 #include "fleet/exec/plan_layout.h"
@@ -16,9 +18,12 @@ bool IsLast(const Graph& g, int value) {
   return g.values[value].channels_last || d[1] == 1 || d[2] * d[3] == 1;
 }
 
+// Null where there is no fast convolution of that shape.
 Direct MakeConvCall(const ConvShape& shape, int x, int filter, int bias, int y,
                     bool relu) {
-  auto conv = std::make_shared<ops::PreparedConv>(shape, bias != kNone, relu);
+  const std::shared_ptr<ops::PreparedConv> conv =
+      ops::PreparedConv::Make(shape, bias != kNone, relu);
+  if (conv == nullptr) return nullptr;
   return [=](void* const* m) {
     conv->Run(FloatIn(m, x), FloatIn(m, filter),
               bias == kNone ? nullptr : FloatIn(m, bias), FloatOut(m, y));
@@ -35,8 +40,9 @@ bool MakeConv(Graph& g, int node) {
       (!g.AreFloat({bias}) || g.numel(bias) != shape->out_channels)) {
     return false;
   }
-  g.Reads(node, {x, filter, bias});
   n.direct = MakeConvCall(*shape, x, filter, bias, y, false);
+  if (!n.direct) return false;
+  g.Reads(node, {x, filter, bias});
   return true;
 }
 
@@ -57,11 +63,12 @@ bool MakeConvGrad(Graph& g, int node) {
   std::shared_ptr<ops::PreparedConvInputGrad> to_input;
   std::shared_ptr<ops::PreparedConvFilterGrad> to_filter;
   if (dx != kNone) {
-    to_input = std::make_shared<ops::PreparedConvInputGrad>(*shape);
+    to_input = ops::PreparedConvInputGrad::Make(*shape);
+    if (to_input == nullptr) return false;
   }
   if (dfilter != kNone) {
-    to_filter =
-        std::make_shared<ops::PreparedConvFilterGrad>(*shape, dbias != kNone);
+    to_filter = ops::PreparedConvFilterGrad::Make(*shape, dbias != kNone);
+    if (to_filter == nullptr) return false;
   }
   g.Reads(node,
           {dy, dx == kNone ? kNone : filter, dfilter == kNone ? kNone : x});
@@ -90,8 +97,9 @@ void Fuse(Graph& g, int node) {
   const int x = g.In(n, 0), filter = g.In(n, 1);
   int bias = g.In(n, 2), out = g.Out(n, 0), last = node;
   bool relu = false;
+  std::vector<int> taken;  // nodes whose work the last one does
   auto take = [&](int next) {
-    g.nodes[last].gone = true;
+    taken.push_back(last);
     last = next;
     out = g.Out(g.nodes[next], 0);
   };
@@ -108,9 +116,12 @@ void Fuse(Graph& g, int node) {
     take(next);
   }
   if (last == node || !IsLast(g, out)) return;
-  g.nodes[last].fused = true;
-  g.nodes[last].direct =
+  Direct call =
       MakeConvCall(*ReadConv(g, g.nodes[node]), x, filter, bias, out, relu);
+  if (!call) return;
+  for (int other : taken) g.nodes[other].gone = true;
+  g.nodes[last].fused = true;
+  g.nodes[last].direct = std::move(call);
   g.Reads(last, {x, filter, bias});
 }
 

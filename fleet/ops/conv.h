@@ -31,11 +31,13 @@ struct ConvShape {
 // Whether there are convolutions here at all.
 bool ConvIsFast();
 
-// One thread at a time, each of them.
+// One thread at a time, each of them. Make() gives null where there is no fast
+// convolution of that shape: then ATen convolves.
 class PreparedConv final {
  public:
   // `relu`: every element of the result is cut off at zero.
-  PreparedConv(const ConvShape& shape, bool has_bias, bool relu);
+  static std::unique_ptr<PreparedConv> Make(const ConvShape& shape,
+                                            bool has_bias, bool relu);
   ~PreparedConv();
 
   // `bias` is not read where there is none.
@@ -43,24 +45,27 @@ class PreparedConv final {
 
  private:
   struct Impl;
+  explicit PreparedConv(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 
 class PreparedConvInputGrad final {
  public:
-  explicit PreparedConvInputGrad(const ConvShape& shape);
+  static std::unique_ptr<PreparedConvInputGrad> Make(const ConvShape& shape);
   ~PreparedConvInputGrad();
 
   void Run(const float* dy, const float* filter, float* dx);
 
  private:
   struct Impl;
+  explicit PreparedConvInputGrad(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 
 class PreparedConvFilterGrad final {
  public:
-  PreparedConvFilterGrad(const ConvShape& shape, bool has_bias);
+  static std::unique_ptr<PreparedConvFilterGrad> Make(const ConvShape& shape,
+                                                      bool has_bias);
   ~PreparedConvFilterGrad();
 
   // `dbias` is not written where there is none.
@@ -68,6 +73,7 @@ class PreparedConvFilterGrad final {
 
  private:
   struct Impl;
+  explicit PreparedConvFilterGrad(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

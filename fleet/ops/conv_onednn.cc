@@ -9,6 +9,7 @@
 #include <dnnl.hpp>
 
 #include "fleet/ops/conv.h"
+#include "fleet/ops/onednn_gemm.h"
 
 namespace fleet::ops {
 namespace {
@@ -61,25 +62,47 @@ struct Descs {
   }
 };
 
-dnnl::convolution_forward::primitive_desc ForwardDesc(const Descs& d,
-                                                      bool has_bias,
-                                                      bool relu) {
-  dnnl::primitive_attr attr;
-  if (relu) {
-    dnnl::post_ops ops;
-    ops.append_eltwise(1, dnnl::algorithm::eltwise_relu, 0, 0);
-    attr.set_post_ops(ops);
+// Goes to the first implementation that runs fast in this process; false if
+// there is none.
+bool Choose(dnnl::primitive_desc& desc) {
+  while (!RunsFast(desc.impl_info_str())) {
+    if (!desc.next_impl()) return false;
   }
+  return true;
+}
+
+dnnl::convolution_forward::desc ForwardOp(const Descs& d, bool has_bias) {
   const auto kind = dnnl::prop_kind::forward_training;
   const auto direct = dnnl::algorithm::convolution_direct;
-  auto desc = has_bias ? dnnl::convolution_forward::desc(
-                             kind, direct, d.x, d.any_filter, d.bias, d.y,
-                             d.stride, d.dilation, d.before, d.after)
-                       : dnnl::convolution_forward::desc(
-                             kind, direct, d.x, d.any_filter, d.y, d.stride,
-                             d.dilation, d.before, d.after);
-  return {desc, attr, Engine()};
+  return has_bias
+             ? dnnl::convolution_forward::desc(kind, direct, d.x, d.any_filter,
+                                               d.bias, d.y, d.stride,
+                                               d.dilation, d.before, d.after)
+             : dnnl::convolution_forward::desc(kind, direct, d.x, d.any_filter,
+                                               d.y, d.stride, d.dilation,
+                                               d.before, d.after);
 }
+
+dnnl::primitive_attr WithRelu(bool relu) {
+  dnnl::primitive_attr attr;
+  if (!relu) return attr;
+  dnnl::post_ops ops;
+  ops.append_eltwise(1, dnnl::algorithm::eltwise_relu, 0, 0);
+  attr.set_post_ops(ops);
+  return attr;
+}
+
+// While oneDNN goes through implementations it reads the operation that it was
+// given at first, and the forward implementation: both stay where they are.
+struct Forward {
+  Forward(const Descs& d, bool has_bias, bool relu)
+      : op(ForwardOp(d, has_bias)), desc(op, WithRelu(relu), Engine()) {}
+  Forward(const Forward&) = delete;
+  Forward& operator=(const Forward&) = delete;
+
+  const dnnl::convolution_forward::desc op;
+  dnnl::convolution_forward::primitive_desc desc;
+};
 
 // A primitive and the memory that it runs on.
 class Call {
@@ -151,9 +174,12 @@ struct PreparedConv::Impl {
   Call conv;
   bool has_bias;
 
-  static Impl* Make(const ConvShape& shape, bool has_bias, bool relu) {
+  static std::unique_ptr<Impl> Make(const ConvShape& shape, bool has_bias,
+                                    bool relu) {
     const Descs d(shape);
-    const auto desc = ForwardDesc(d, has_bias, relu);
+    Forward forward(d, has_bias, relu);
+    if (!Choose(forward.desc)) return nullptr;
+    const auto& desc = forward.desc;
     const memory filter = Unset(desc.weights_desc());
     Call reorder = Reorder(Unset(d.plain_filter), filter);
     std::initializer_list<std::pair<int, memory>> plain = {
@@ -165,16 +191,23 @@ struct PreparedConv::Impl {
         {DNNL_ARG_DST, Unset(d.y)},
         {DNNL_ARG_WEIGHTS, filter},
         {DNNL_ARG_BIAS, Unset(d.bias)}};
-    return new Impl{
+    return std::unique_ptr<Impl>(new Impl{
         desc.weights_desc().get_size(), std::move(reorder),
         Call(dnnl::convolution_forward(desc), has_bias ? biased : plain),
-        has_bias};
+        has_bias});
   }
 };
 
-PreparedConv::PreparedConv(const ConvShape& shape, bool has_bias, bool relu)
-    : impl_(Impl::Make(shape, has_bias, relu)) {}
+PreparedConv::PreparedConv(std::unique_ptr<Impl> impl)
+    : impl_(std::move(impl)) {}
 PreparedConv::~PreparedConv() = default;
+
+std::unique_ptr<PreparedConv> PreparedConv::Make(const ConvShape& shape,
+                                                 bool has_bias, bool relu) {
+  std::unique_ptr<Impl> impl = Impl::Make(shape, has_bias, relu);
+  if (impl == nullptr) return nullptr;
+  return std::unique_ptr<PreparedConv>(new PreparedConv(std::move(impl)));
+}
 
 void PreparedConv::Run(const float* x, const float* filter, const float* bias,
                        float* y) {
@@ -195,22 +228,30 @@ struct PreparedConvInputGrad::Impl {
   Call conv;
 };
 
-PreparedConvInputGrad::PreparedConvInputGrad(const ConvShape& shape) {
-  const Descs d(shape);
-  const dnnl::convolution_backward_data::primitive_desc desc(
-      dnnl::convolution_backward_data::desc(dnnl::algorithm::convolution_direct,
-                                            d.x, d.any_filter, d.y, d.stride,
-                                            d.dilation, d.before, d.after),
-      Engine(), ForwardDesc(d, false, false));
-  const memory filter = Unset(desc.weights_desc());
-  impl_.reset(new Impl{desc.weights_desc().get_size(),
-                       Reorder(Unset(d.plain_filter), filter),
-                       Call(dnnl::convolution_backward_data(desc),
-                            {{DNNL_ARG_DIFF_DST, Unset(d.y)},
-                             {DNNL_ARG_DIFF_SRC, Unset(d.x)},
-                             {DNNL_ARG_WEIGHTS, filter}})});
-}
+PreparedConvInputGrad::PreparedConvInputGrad(std::unique_ptr<Impl> impl)
+    : impl_(std::move(impl)) {}
 PreparedConvInputGrad::~PreparedConvInputGrad() = default;
+
+std::unique_ptr<PreparedConvInputGrad> PreparedConvInputGrad::Make(
+    const ConvShape& shape) {
+  const Descs d(shape);
+  const Forward forward(d, false, false);
+  const dnnl::convolution_backward_data::desc op(
+      dnnl::algorithm::convolution_direct, d.x, d.any_filter, d.y, d.stride,
+      d.dilation, d.before, d.after);
+  dnnl::convolution_backward_data::primitive_desc desc(op, Engine(),
+                                                       forward.desc);
+  if (!Choose(desc)) return nullptr;
+  const memory filter = Unset(desc.weights_desc());
+  std::unique_ptr<Impl> impl(new Impl{
+      desc.weights_desc().get_size(), Reorder(Unset(d.plain_filter), filter),
+      Call(dnnl::convolution_backward_data(desc),
+           {{DNNL_ARG_DIFF_DST, Unset(d.y)},
+            {DNNL_ARG_DIFF_SRC, Unset(d.x)},
+            {DNNL_ARG_WEIGHTS, filter}})});
+  return std::unique_ptr<PreparedConvInputGrad>(
+      new PreparedConvInputGrad(std::move(impl)));
+}
 
 void PreparedConvInputGrad::Run(const float* dy, const float* filter,
                                 float* dx) {
@@ -231,18 +272,24 @@ struct PreparedConvFilterGrad::Impl {
   bool has_bias;
 };
 
-PreparedConvFilterGrad::PreparedConvFilterGrad(const ConvShape& shape,
-                                               bool has_bias) {
+PreparedConvFilterGrad::PreparedConvFilterGrad(std::unique_ptr<Impl> impl)
+    : impl_(std::move(impl)) {}
+PreparedConvFilterGrad::~PreparedConvFilterGrad() = default;
+
+std::unique_ptr<PreparedConvFilterGrad> PreparedConvFilterGrad::Make(
+    const ConvShape& shape, bool has_bias) {
   const Descs d(shape);
   const auto direct = dnnl::algorithm::convolution_direct;
-  auto described = has_bias ? dnnl::convolution_backward_weights::desc(
-                                  direct, d.x, d.any_filter, d.bias, d.y,
-                                  d.stride, d.dilation, d.before, d.after)
-                            : dnnl::convolution_backward_weights::desc(
-                                  direct, d.x, d.any_filter, d.y, d.stride,
-                                  d.dilation, d.before, d.after);
-  const dnnl::convolution_backward_weights::primitive_desc desc(
-      described, Engine(), ForwardDesc(d, has_bias, false));
+  const auto op = has_bias ? dnnl::convolution_backward_weights::desc(
+                                 direct, d.x, d.any_filter, d.bias, d.y,
+                                 d.stride, d.dilation, d.before, d.after)
+                           : dnnl::convolution_backward_weights::desc(
+                                 direct, d.x, d.any_filter, d.y, d.stride,
+                                 d.dilation, d.before, d.after);
+  const Forward forward(d, has_bias, false);
+  dnnl::convolution_backward_weights::primitive_desc desc(op, Engine(),
+                                                          forward.desc);
+  if (!Choose(desc)) return nullptr;
   const memory filter = Unset(desc.diff_weights_desc());
   std::initializer_list<std::pair<int, memory>> plain = {
       {DNNL_ARG_SRC, Unset(d.x)},
@@ -253,12 +300,13 @@ PreparedConvFilterGrad::PreparedConvFilterGrad(const ConvShape& shape,
       {DNNL_ARG_DIFF_DST, Unset(d.y)},
       {DNNL_ARG_DIFF_WEIGHTS, filter},
       {DNNL_ARG_DIFF_BIAS, Unset(d.bias)}};
-  impl_.reset(new Impl{
+  std::unique_ptr<Impl> impl(new Impl{
       desc.diff_weights_desc().get_size(),
       Call(dnnl::convolution_backward_weights(desc), has_bias ? biased : plain),
       Reorder(filter, Unset(d.plain_filter)), has_bias});
+  return std::unique_ptr<PreparedConvFilterGrad>(
+      new PreparedConvFilterGrad(std::move(impl)));
 }
-PreparedConvFilterGrad::~PreparedConvFilterGrad() = default;
 
 void PreparedConvFilterGrad::Run(const float* x, const float* dy,
                                  float* dfilter, float* dbias) {

@@ -219,3 +219,55 @@ def test_sparse_embeddings_before_layers():
         return Model(loss, hidden=nn.Linear(15, 16), out=nn.Linear(16, 1), **slots)
 
     assert_all_ways_agree(make, OPTIMIZERS["sgd"], ids_of(64, 5))
+
+
+# ---- convolutions
+
+
+def convolved(layer, shape, activation=None):
+    def loss(m, x):
+        out = m.layer(x)
+        return (out if activation is None else activation(out)).square().mean()
+
+    rng = np.random.default_rng(1)
+    batches = [[rng.standard_normal(shape).astype("float32")] for _ in range(3)]
+    assert_all_ways_agree(
+        lambda: Model(loss, layer=layer()), OPTIMIZERS["sgd"], batches
+    )
+
+
+@pytest.mark.parametrize(
+    ("kernel", "padding"), [(1, 1), (1, 2), ((3, 6), 0), ((7, 6), 0), ((1, 6), (1, 0))]
+)
+@pytest.mark.parametrize("channels", [(1, 8), (3, 4), (16, 16)])
+def test_convolutions_with_wide_borders_and_wide_kernels(channels, kernel, padding):
+    convolved(
+        lambda: nn.Conv2D(*channels, kernel, padding=padding),
+        (2, channels[0], 7, 6),
+        nn.functional.relu,
+    )
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(("kernel", "padding"), [(1, 1), (3, 1), (5, 0)])
+def test_depthwise_and_grouped_convolutions(kernel, padding, stride):
+    for groups, out in ((4, 4), (4, 8), (2, 6)):
+        convolved(
+            lambda groups=groups, out=out: nn.Conv2D(
+                4, out, kernel, stride, padding, groups=groups
+            ),
+            (2, 4, 5, 6),
+        )
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(("kernel", "padding"), [(1, 0), (1, 1), (3, 1), (5, 2)])
+def test_transposed_convolutions(kernel, padding, stride):
+    convolved(lambda: nn.Conv2DTranspose(3, 4, kernel, stride, padding), (2, 3, 5, 6))
+    convolved(lambda: nn.Conv1DTranspose(3, 4, kernel, stride, padding), (2, 3, 6))
+
+
+@pytest.mark.parametrize(("kernel", "padding"), [(1, 1), (3, 0), (4, 1)])
+def test_convolutions_of_one_and_three_dimensions(kernel, padding):
+    convolved(lambda: nn.Conv1D(3, 4, kernel, padding=padding), (2, 3, 4))
+    convolved(lambda: nn.Conv3D(2, 3, kernel, padding=padding), (2, 2, 4, 4, 4))
