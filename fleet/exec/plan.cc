@@ -465,7 +465,14 @@ Status Plan::RunGeneral(Node& node, const ops::Context& context) {
       continue;  // changed in place
     }
     made = Owned(made);
-    if (value.pinned) moved_.push_back({out, tensors_[out], memory_[out]});
+    if (value.pinned) {
+      // Whoever changes it must not change what a kernel took it from, nor
+      // another result of that kernel.
+      if (node.kernel != nullptr && made.storage().use_count() > 1) {
+        made = made.clone();
+      }
+      moved_.push_back({out, tensors_[out], memory_[out]});
+    }
     tensors_[out] = made;
     SetAddress(out, made.data_ptr());
   }

@@ -21,6 +21,8 @@
 #include "fleet/base/status_matchers.h"
 #include "fleet/exec/plan.h"
 #include "fleet/exec/schedule.h"
+#include "fleet/ops/conv.h"
+#include "fleet/ops/gemm.h"
 #include "fleet/plan/backward.h"
 #include "fleet/program/define_ops.h"
 
@@ -167,6 +169,14 @@ class PlanTest : public ::testing::Test {
       }
     }
     return schedule_.get();
+  }
+
+  // No step of the last run was a general one. On a machine without fast
+  // products these are, and then nothing is said.
+  static void ExpectAllDirect(const Schedule& schedule) {
+    ASSERT_NE(schedule.last_plan(), nullptr);
+    if (!ops::GemmIsFast() || !ops::ConvIsFast()) return;
+    EXPECT_EQ(schedule.last_plan()->num_general(), 0);
   }
 
   program::OpRegistry registry_;
