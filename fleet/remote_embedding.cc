@@ -198,7 +198,7 @@ void RemoteParameters::EndStep() {
     }
     Check(synchronizer.OfferDense(gradients));
   }
-  Check(synchronizer.EndStep(Values()));
+  Check(synchronizer.EndStep(Values(), &held_));
   TakeBack();
 }
 

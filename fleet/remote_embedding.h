@@ -118,6 +118,7 @@ class RemoteParameters final {
   std::vector<at::Tensor> parameters_;
   // The parameters themselves, or their copies in the host's memory.
   std::vector<at::Tensor> values_;
+  served::HeldValues held_;
 };
 
 }  // namespace fleet

@@ -249,7 +249,8 @@ AsyncSync::DenseGroup* AsyncSync::FindGroupLocked(
   return nullptr;
 }
 
-Status AsyncSync::EndStep(std::span<const DenseValues> values) {
+Status AsyncSync::EndStep(std::span<const DenseValues> values,
+                          HeldValues* held) {
   std::shared_ptr<const Snapshot> newest;
   bool known = values.empty();
   {
@@ -264,9 +265,10 @@ Status AsyncSync::EndStep(std::span<const DenseValues> values) {
       stats_.staleness =
           group->num_offered - (newest == nullptr ? 0 : newest->num_steps);
       stats_.max_staleness = std::max(stats_.max_staleness, stats_.staleness);
-      uint64_t& taken = group->taken[values[0].values.data()];
-      if (newest != nullptr && newest->version <= taken) newest = nullptr;
-      if (newest != nullptr) taken = newest->version;
+      if (held != nullptr && newest != nullptr) {
+        if (newest->version <= held->version) newest = nullptr;
+        if (newest != nullptr) held->version = newest->version;
+      }
     }
   }
   // Parameters that this worker has no gradients for: others may have changed

@@ -36,7 +36,9 @@ class AsyncSync final : public Synchronizer {
   Status Offer(TableId table, std::span<const GradientsOfIds> gradients,
                const LookupOptions& options) override;
   Status OfferDense(std::span<const DenseGradient> gradients) override;
-  Status EndStep(std::span<const DenseValues> values) override;
+  using Synchronizer::EndStep;
+  Status EndStep(std::span<const DenseValues> values,
+                 HeldValues* held) override;
   Status PullDense(std::span<const DenseValues> values) override;
   Status Flush(std::span<const DenseValues> values) override;
   Status Stop(std::span<const DenseValues> values) override;
@@ -69,8 +71,6 @@ class AsyncSync final : public Synchronizer {
     std::shared_ptr<const Snapshot> newest;
     // Those that nobody reads any more are written again.
     std::vector<std::shared_ptr<Snapshot>> snapshots;
-    // By where the parameters are: the version that was copied there.
-    std::map<const float*, uint64_t> taken;
   };
   struct SparseQueue {
     const ServedTable* table = nullptr;

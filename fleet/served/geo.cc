@@ -279,7 +279,8 @@ Status GeoSync::ExchangeAllLocked(std::span<const DenseValues> values) {
   return OkStatus();
 }
 
-Status GeoSync::EndStep(std::span<const DenseValues> values) {
+Status GeoSync::EndStep(std::span<const DenseValues> values,
+                        HeldValues*) {
   base::MutexLock lock(mutex_);
   ++stats_.steps;
   ++steps_since_;

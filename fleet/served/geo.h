@@ -77,7 +77,9 @@ class GeoSync final : public Synchronizer {
                const LookupOptions& options) override;
   // Dense gradients do not leave: FailedPrecondition.
   Status OfferDense(std::span<const DenseGradient> gradients) override;
-  Status EndStep(std::span<const DenseValues> values) override;
+  using Synchronizer::EndStep;
+  Status EndStep(std::span<const DenseValues> values,
+                 HeldValues* held) override;
   Status PullDense(std::span<const DenseValues> values) override;
   Status Flush(std::span<const DenseValues> values) override;
   Status Stop(std::span<const DenseValues> values) override;

@@ -104,7 +104,7 @@ Status StepwiseSync::SendStep(const LocalMerge::Step& step,
   return PullDense(values);
 }
 
-Status StepwiseSync::EndStep(std::span<const DenseValues> values) {
+Status StepwiseSync::EndStep(std::span<const DenseValues> values, HeldValues*) {
   RETURN_IF_ERROR(merge_.EndStep(
       values,
       [&](const LocalMerge::Step& step) { return SendStep(step, values); },

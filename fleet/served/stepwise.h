@@ -26,7 +26,9 @@ class StepwiseSync final : public Synchronizer {
   Status Offer(TableId table, std::span<const GradientsOfIds> gradients,
                const LookupOptions& options) override;
   Status OfferDense(std::span<const DenseGradient> gradients) override;
-  Status EndStep(std::span<const DenseValues> values) override;
+  using Synchronizer::EndStep;
+  Status EndStep(std::span<const DenseValues> values,
+                 HeldValues* held) override;
   Status PullDense(std::span<const DenseValues> values) override;
   Status Flush(std::span<const DenseValues>) override { return EndTurn(); }
   Status Stop(std::span<const DenseValues> values) override;

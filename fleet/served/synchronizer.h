@@ -116,6 +116,13 @@ struct LookupOptions {
   int64_t padding = -1;
 };
 
+// Which values of dense parameters some memory holds. Whoever owns the memory
+// keeps this as long, and has another one for other memory: an address may come
+// again after its owner is gone.
+struct HeldValues {
+  uint64_t version = 0;  // the synchronizer's; 0: none of its values
+};
+
 // Of one worker; thread-safe. Errors name table and server. Once a background
 // thread has failed, every call returns its error.
 //
@@ -149,8 +156,14 @@ class Synchronizer {
   virtual Status OfferDense(std::span<const DenseGradient> gradients) = 0;
 
   // Ends a step, with the newest parameters in `values`. In geo mode `values`
-  // holds what the local optimizer made of them.
-  virtual Status EndStep(std::span<const DenseValues> values) = 0;
+  // holds what the local optimizer made of them. `held` is of the memory of
+  // `values`, and of no other call's tables: what it holds already need not be
+  // written again. Null: nothing is known of it.
+  virtual Status EndStep(std::span<const DenseValues> values,
+                         HeldValues* held) = 0;
+  Status EndStep(std::span<const DenseValues> values) {
+    return EndStep(values, nullptr);
+  }
 
   // Newest values, without a step.
   virtual Status PullDense(std::span<const DenseValues> values) = 0;

@@ -79,12 +79,13 @@ struct Worker {
     const std::vector<DenseGradient> given = {{kWeights, w}, {kBias, b}};
     return sync->OfferDense(given);
   }
-  Status EndStep() { return sync->EndStep(values()); }
+  Status EndStep() { return sync->EndStep(values(), &held); }
 
   std::unique_ptr<ps::PsClient> client;
   std::unique_ptr<Synchronizer> sync;
   std::vector<float> weights = std::vector<float>(3000, 4.0f);
   std::vector<float> bias = {1.0f, 2.0f};
+  HeldValues held;
 };
 
 SynchronizerOptions Mode(PsMode mode) {
@@ -348,6 +349,10 @@ TEST(AsyncMode, TakesNewValuesAndCountsHowOldTheyAre) {
   worker.bias = {9, 9};
   ASSERT_OK(worker.EndStep());
   EXPECT_THAT(worker.bias, ElementsAre(9, 9));
+  // Memory of which nobody knows what it holds is filled, wherever it is.
+  worker.held = {};
+  ASSERT_OK(worker.EndStep());
+  EXPECT_THAT(worker.bias, ElementsAre(0, 1));
 }
 
 // Threads copy values that came while the next ones arrive. All weights get the

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/sync/ps_ops.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -72,6 +73,25 @@ std::span<const float> FloatsOf(const Tensor& tensor) {
 std::span<float> MutableFloatsOf(const Tensor& tensor) {
   return {tensor.mutable_data_ptr<float>(),
           static_cast<size_t>(tensor.numel())};
+}
+
+using WeakStorages = std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>>;
+
+WeakStorages StoragesOf(std::span<const Tensor> tensors) {
+  WeakStorages storages;
+  for (const Tensor& tensor : tensors) {
+    storages.push_back(tensor.storage().getWeakStorageImpl());
+  }
+  return storages;
+}
+
+// A weak pointer keeps the address of what it points to from coming again.
+bool AreIn(std::span<const Tensor> tensors, const WeakStorages& storages) {
+  return std::ranges::equal(tensors, storages,
+                            [](const Tensor& tensor, const auto& storage) {
+                              return tensor.storage().unsafeGetStorageImpl() ==
+                                     storage._unsafe_get_target();
+                            });
 }
 
 // What all operations on a sparse table say.
@@ -259,19 +279,12 @@ class SendStep final : public ExtensionStep {
   std::vector<DenseGradient> gradients_;
 };
 
-// Calls `end` with the memory of the parameters, which are outputs and, in
-// most programs, inputs as well.
-class ValuesStep final : public ExtensionStep {
+// Gives the memory of the parameters, which are outputs and, in most programs,
+// inputs as well.
+class ValuesStep : public ExtensionStep {
  public:
-  using End = Status (Synchronizer::*)(std::span<const DenseValues>);
-
-  // Tells `homes`, unless it is null, where the parameters are.
-  ValuesStep(Synchronizer& synchronizer, DenseHomes* homes,
-             std::vector<TableId> tables, End end)
-      : synchronizer_(synchronizer),
-        homes_(homes),
-        tables_(std::move(tables)),
-        end_(end) {}
+  ValuesStep(Synchronizer& synchronizer, std::vector<TableId> tables)
+      : synchronizer_(synchronizer), tables_(std::move(tables)) {}
 
   Status Run(std::span<const Tensor> inputs,
              std::span<Tensor> outputs) override {
@@ -286,17 +299,23 @@ class ValuesStep final : public ExtensionStep {
       const Tensor& held = held_.emplace_back(OnHost(outputs[i], at::kFloat));
       values_.push_back({tables_[i], MutableFloatsOf(held)});
     }
-    Status ended = (synchronizer_.*end_)(values_);
+    Status ended = End(outputs, values_);
     for (size_t i = 0; i < outputs.size(); ++i) {
-      if (held_[i].is_same(outputs[i])) {
-        Remember(i, outputs[i]);
-      } else if (ended.ok()) {
+      if (!held_[i].is_same(outputs[i]) && ended.ok()) {
         outputs[i].copy_(held_[i]);
       }
     }
     held_.clear();
     return ended;
   }
+
+ protected:
+  // `values` are those of `parameters`, in the host's memory.
+  virtual Status End(std::span<const Tensor> parameters,
+                     std::span<const DenseValues> values) = 0;
+
+  Synchronizer& synchronizer_;
+  const std::vector<TableId> tables_;
 
  private:
   void MakeOutput(std::span<const Tensor> inputs, size_t i, Tensor& output) {
@@ -306,22 +325,54 @@ class ValuesStep final : public ExtensionStep {
       output = at::empty(synchronizer_.table(tables_[i])->shape, at::kFloat);
     }
   }
+
+  std::vector<Tensor> held_;
+  std::vector<DenseValues> values_;
+};
+
+// ps_init. What startup fills is not what the scope keeps.
+class InitializeStep final : public ValuesStep {
+ public:
+  using ValuesStep::ValuesStep;
+
+ private:
+  Status End(std::span<const Tensor>,
+             std::span<const DenseValues> values) override {
+    return synchronizer_.Initialize(values);
+  }
+};
+
+class EndOfStep final : public ValuesStep {
+ public:
+  // Tells `homes` where the parameters are, and `memories` which values.
+  EndOfStep(Synchronizer& synchronizer, DenseHomes& homes,
+            DenseMemories& memories, std::vector<TableId> tables)
+      : ValuesStep(synchronizer, std::move(tables)),
+        homes_(homes),
+        memories_(memories) {}
+
+ private:
+  Status End(std::span<const Tensor> parameters,
+             std::span<const DenseValues> values) override {
+    if (!AreIn(parameters, storages_)) Meet(parameters, values);
+    return synchronizer_.EndStep(values, memory_.get());
+  }
   // Where they are changes seldom.
-  void Remember(size_t i, const Tensor& tensor) {
-    if (homes_ == nullptr) return;
-    known_.resize(tables_.size());
-    if (known_[i] == tensor.const_data_ptr()) return;
-    known_[i] = tensor.const_data_ptr();
-    homes_->Set(tables_[i], tensor);
+  void Meet(std::span<const Tensor> parameters,
+            std::span<const DenseValues> values) {
+    storages_ = StoragesOf(parameters);
+    memory_ = memories_.Find(parameters);
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      if (parameters[i].const_data_ptr() == values[i].values.data()) {
+        homes_.Set(tables_[i], parameters[i]);
+      }
+    }
   }
 
-  Synchronizer& synchronizer_;
-  DenseHomes* const homes_;
-  const std::vector<TableId> tables_;
-  const End end_;
-  std::vector<Tensor> held_;
-  std::vector<const void*> known_;
-  std::vector<DenseValues> values_;
+  DenseHomes& homes_;
+  DenseMemories& memories_;
+  WeakStorages storages_;
+  std::shared_ptr<HeldValues> memory_;
 };
 
 class NothingStep final : public ExtensionStep {
@@ -345,6 +396,26 @@ std::vector<DenseValues> DenseHomes::values() const {
     values.push_back({table, MutableFloatsOf(tensor)});
   }
   return values;
+}
+
+std::shared_ptr<HeldValues> DenseMemories::Find(
+    std::span<const Tensor> tensors) {
+  base::MutexLock lock(mutex_);
+  std::erase_if(memories_, [](const Memory& memory) {
+    return std::ranges::any_of(
+        memory.storages, [](const auto& storage) { return storage.expired(); });
+  });
+  for (const Memory& memory : memories_) {
+    if (AreIn(tensors, memory.storages)) return memory.held;
+  }
+  return memories_
+      .emplace_back(StoragesOf(tensors), std::make_shared<HeldValues>())
+      .held;
+}
+
+size_t DenseMemories::size() const {
+  base::MutexLock lock(mutex_);
+  return memories_.size();
 }
 
 const std::vector<std::string>& ServedPrograms::Types() {
@@ -383,13 +454,12 @@ StepResult ServedPrograms::Prepare(const Operation& op) {
         std::make_unique<SendStep>(synchronizer_, std::move(tables)));
   }
   if (op.type == "send_barrier" || op.type == "recv" || op.type == "geo_step") {
-    return StepResult(std::make_unique<ValuesStep>(
-        synchronizer_, &homes_, std::move(tables), &Synchronizer::EndStep));
+    return StepResult(std::make_unique<EndOfStep>(
+        synchronizer_, homes_, memories_, std::move(tables)));
   }
   if (op.type == "ps_init") {
-    // What startup fills is not what the scope keeps.
-    return StepResult(std::make_unique<ValuesStep>(
-        synchronizer_, nullptr, std::move(tables), &Synchronizer::Initialize));
+    return StepResult(
+        std::make_unique<InitializeStep>(synchronizer_, std::move(tables)));
   }
   return NotFound("no operation with servers is called ", op.type);
 }

@@ -19,10 +19,13 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include "fleet/base/mutex.h"
 #include "fleet/base/status.h"
@@ -34,6 +37,7 @@
 namespace fleet::sync {
 
 using served::DenseValues;
+using served::HeldValues;
 using served::Synchronizer;
 using served::TableId;
 
@@ -48,6 +52,27 @@ class DenseHomes final {
  private:
   mutable base::Mutex mutex_;
   std::map<TableId, at::Tensor> tensors_ GUARDED_BY(mutex_);
+};
+
+// What the memory of dense parameters holds, by the tensors that own it: known
+// as long as one of them lives, whoever asks. Thread-safe.
+class DenseMemories final {
+ public:
+  // What these tensors hold together. Another tensor at the address of one that
+  // is gone is another one.
+  std::shared_ptr<HeldValues> Find(std::span<const at::Tensor> tensors)
+      EXCLUDES(mutex_);
+  // How many memories are known: those that live, and what died since Find.
+  size_t size() const EXCLUDES(mutex_);
+
+ private:
+  struct Memory {
+    std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages;
+    std::shared_ptr<HeldValues> held;
+  };
+
+  mutable base::Mutex mutex_;
+  std::vector<Memory> memories_ GUARDED_BY(mutex_);
 };
 
 // One for all executors of a worker. Thread-safe.
@@ -71,6 +96,7 @@ class ServedPrograms final
  private:
   Synchronizer& synchronizer_;
   DenseHomes& homes_;
+  DenseMemories memories_;
 };
 
 }  // namespace fleet::sync

@@ -7,6 +7,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
@@ -153,6 +154,74 @@ TEST_F(ServedProgramsTest, ATableThatIsNotServedIsAnError) {
       Run(*program, {{"ids", at::ones({1, 1}, at::kLong)}}, {"a"}).status();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("table 5 of other"));
+}
+
+class AsyncProgramsTest : public ServedProgramsTest {
+ protected:
+  AsyncProgramsTest() : ServedProgramsTest(PsMode::kAsync) {}
+};
+
+// A scope that is gone may leave its addresses to another one.
+TEST_F(AsyncProgramsTest, AnotherParameterAtTheSameAddressIsFilledToo) {
+  std::vector<float> memory(3);
+  auto place = [&](float value) {
+    scope_.Get("w") = at::from_blob(memory.data(), {3}, at::kFloat);
+    scope_.Get("w").fill_(value);
+  };
+  place(4);
+  ASSERT_OK(sync_->Initialize(std::vector<DenseValues>{{TableId{1}, memory}}));
+  auto train = Parse(
+      "    {Out=['w@GRAD']} = scale(inputs={X=['w']}, scale = 0.5)\n"
+      "    {} = send(inputs={X=['w@GRAD']}, table_ids = [1])\n"
+      "    {Out=['w']} = send_barrier(inputs={X=['w']}, table_ids = [1])\n");
+  auto receive = Parse(
+      "    {Out=['w']} = send_barrier(inputs={X=['w']}, table_ids = [1])\n");
+  ASSERT_OK(Run(*train, {}, {}).status());
+  ASSERT_OK(sync_->Flush({}));
+  for (int run = 0; run < 3; ++run) {
+    ASSERT_OK(Run(*receive, {}, {}).status());
+    EXPECT_THAT(memory, ::testing::Each(3.0f));
+  }
+  for (int scope = 0; scope < 3; ++scope) {
+    place(7);
+    ASSERT_OK(Run(*receive, {}, {}).status());
+    EXPECT_THAT(memory, ::testing::Each(3.0f));
+  }
+}
+
+// What the servers sent is written once, whichever program asks for it.
+TEST_F(AsyncProgramsTest, ValuesThatAreHereAreNotWrittenAgain) {
+  scope_.Get("w") = at::full({3}, 4.0);
+  auto startup =
+      Parse("    {Out=['w']} = ps_init(inputs={X=['w']}, table_ids = [1])\n");
+  ASSERT_OK(Run(*startup, {}, {}).status());
+  auto train = Parse(
+      "    {Out=['w@GRAD']} = scale(inputs={X=['w']}, scale = 0.5)\n"
+      "    {} = send(inputs={X=['w@GRAD']}, table_ids = [1])\n"
+      "    {Out=['w']} = send_barrier(inputs={X=['w']}, table_ids = [1])\n");
+  ASSERT_OK(Run(*train, {}, {}).status());
+  ASSERT_OK(sync_->Flush({}));
+  const std::string receive =
+      "    {Out=['w']} = send_barrier(inputs={X=['w']}, table_ids = [1])\n";
+  ASSERT_OK(Run(*Parse(receive), {}, {}).status());
+  EXPECT_TRUE(at::equal(scope_.Get("w"), at::full({3}, 3.0f)));
+  scope_.Get("w").fill_(7);
+  ASSERT_OK(Run(*Parse(receive), {}, {}).status());
+  EXPECT_TRUE(at::equal(scope_.Get("w"), at::full({3}, 7.0f)));
+}
+
+TEST(DenseMemories, ForgetThoseThatAreGone) {
+  DenseMemories memories;
+  const std::vector<Tensor> lives = {at::ones({3}), at::ones({2})};
+  const std::shared_ptr<HeldValues> held = memories.Find(lives);
+  for (int scope = 0; scope < 100; ++scope) {
+    const std::vector<Tensor> goes = {at::ones({3}), at::ones({2})};
+    EXPECT_NE(memories.Find(goes), held);
+  }
+  EXPECT_LE(memories.size(), 2u);
+  EXPECT_EQ(memories.Find(lives), held);
+  // One of them is replaced.
+  EXPECT_NE(memories.Find(std::vector<Tensor>{lives[0], at::ones({2})}), held);
 }
 
 }  // namespace
