@@ -32,58 +32,46 @@ GeoRows::GeoRows(std::unique_ptr<table::SparseTable> latest, TableId id,
       id_(id),
       share_(1.0f / static_cast<float>(num_workers)) {}
 
-Status GeoRows::MeetKeys(ps::PsClient& client, std::span<const Key> keys,
-                         Deadline deadline) {
-  RETURN_IF_ERROR(numbers_.Reserve(keys.size()));
-  const size_t before = keys_.size();
-  for (Key key : keys) {
-    uint32_t* const number =
-        numbers_.FindOrInsert(key, numbers_.Home(table::HashKey(key)));
-    if (*number != table::KeyIndex::kNone) continue;
-    *number = static_cast<uint32_t>(keys_.size());
-    keys_.push_back(key);
-  }
-  if (keys_.size() == before) return OkStatus();
-  const std::span<const Key> met = std::span(keys_).subspan(before);
-  old_.resize(keys_.size() * dim());
-  changed_.resize(keys_.size());
-  const std::span<float> rows(OldRow(before), met.size() * dim());
-  Status pulled = client.Pull(id_, met, rows, {}, deadline);
-  if (pulled.ok()) pulled = latest_->Assign(met, rows);
-  if (pulled.ok()) return pulled;
-  // Unknown again, so that the next call asks for them.
-  for (Key key : met) numbers_.Erase(key);
-  keys_.resize(before);
-  old_.resize(before * dim());
-  changed_.resize(before);
-  return pulled;
-}
-
-Status GeoRows::Fetch(ps::PsClient& client, std::span<const Key> keys,
-                      std::span<float> rows, bool training, Deadline deadline) {
-  if (training) {
-    RETURN_IF_ERROR(MeetKeys(client, keys, deadline));
-    return latest_->Pull(keys, rows);
-  }
+std::vector<Key> GeoRows::Unknown(std::span<const Key> keys) const {
   std::vector<Key> unknown;
   for (Key key : keys) {
     if (!Knows(key)) unknown.push_back(key);
   }
-  table::PullOptions as_is;
-  as_is.training = false;
-  RETURN_IF_ERROR(latest_->Pull(keys, rows, as_is));
-  if (unknown.empty()) return OkStatus();
-  rows_.resize(unknown.size() * dim());
-  ps::PsClient::PullOptions pull;
-  pull.training = false;
-  RETURN_IF_ERROR(client.Pull(id_, unknown, rows_, pull, deadline));
-  const float* next = rows_.data();
-  for (size_t i = 0; i < keys.size(); ++i) {
-    if (Knows(keys[i])) continue;
-    std::copy_n(next, dim(), &rows[i * dim()]);
-    next += dim();
+  std::ranges::sort(unknown);
+  const auto repeats = std::ranges::unique(unknown);
+  unknown.erase(repeats.begin(), repeats.end());
+  return unknown;
+}
+
+Status GeoRows::Meet(std::span<const Key> keys, std::span<const float> rows) {
+  if (std::ranges::any_of(keys, [&](Key key) { return Knows(key); })) {
+    std::vector<Key> fresh;
+    std::vector<float> their_rows;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (Knows(keys[i])) continue;
+      fresh.push_back(keys[i]);
+      const std::span<const float> row = rows.subspan(i * dim(), dim());
+      their_rows.insert(their_rows.end(), row.begin(), row.end());
+    }
+    return Meet(fresh, their_rows);
   }
+  RETURN_IF_ERROR(numbers_.Reserve(keys.size()));
+  RETURN_IF_ERROR(latest_->Assign(keys, rows));
+  for (Key key : keys) {
+    *numbers_.FindOrInsert(key, numbers_.Home(table::HashKey(key))) =
+        static_cast<uint32_t>(keys_.size());
+    keys_.push_back(key);
+  }
+  old_.insert(old_.end(), rows.begin(), rows.end());
+  changed_.resize(keys_.size());
   return OkStatus();
+}
+
+Status GeoRows::Get(std::span<const Key> keys, std::span<float> rows,
+                    bool training) {
+  table::PullOptions options;
+  options.training = training;
+  return latest_->Pull(keys, rows, options);
 }
 
 Status GeoRows::Learn(std::span<const Key> keys,
@@ -108,56 +96,41 @@ Status GeoRows::Learn(std::span<const Key> keys,
   return OkStatus();
 }
 
-Status GeoRows::SendChanges(ps::PsClient& client, Deadline deadline) {
-  if (changes_.empty()) return OkStatus();
-  const size_t dim = this->dim();
-  rows_.resize(changes_.size() * dim);
-  deltas_.resize(changes_.size() * dim);
-  table::PullOptions as_is;
-  as_is.training = false;
-  RETURN_IF_ERROR(latest_->Pull(changes_, rows_, as_is));
-  for (size_t i = 0; i < changes_.size(); ++i) {
-    const float* const old = OldRow(*numbers_.Find(changes_[i]));
-    for (size_t c = 0; c < dim; ++c) {
-      deltas_[i * dim + c] = (rows_[i * dim + c] - old[c]) * share_;
-    }
-  }
-  RETURN_IF_ERROR(client.Add(id_, changes_, deltas_, deadline));
-  for (size_t i = 0; i < changes_.size(); ++i) {
-    const uint32_t number = *numbers_.Find(changes_[i]);
+Result<GeoRows::Changes> GeoRows::TakeOwnChanges() {
+  Changes taken;
+  taken.keys.swap(changes_);
+  taken.deltas.resize(taken.keys.size() * dim());
+  RETURN_IF_ERROR(Get(taken.keys, taken.deltas, /*training=*/false));
+  for (size_t i = 0; i < taken.keys.size(); ++i) {
+    const uint32_t number = *numbers_.Find(taken.keys[i]);
     float* const old = OldRow(number);
-    for (size_t c = 0; c < dim; ++c) old[c] += deltas_[i * dim + c];
+    float* const delta = &taken.deltas[i * dim()];
+    for (size_t c = 0; c < dim(); ++c) {
+      delta[c] = (delta[c] - old[c]) * share_;
+      old[c] += delta[c];
+    }
     changed_[number] = false;
   }
-  changes_.clear();
-  return OkStatus();
+  return taken;
 }
 
-Status GeoRows::TakeChanges(ps::PsClient& client, Deadline deadline) {
-  ASSIGN_OR_RETURN(std::vector<Key> keys, client.TakeChanges(id_, deadline));
-  // A row that was never here is asked for when it is needed.
+void GeoRows::ForgetUnknown(std::vector<Key>& keys) {
   std::erase_if(keys, [&](Key key) { return !Knows(key); });
-  if (keys.empty()) return OkStatus();
-  const size_t dim = this->dim();
-  deltas_.resize(keys.size() * dim);
-  rows_.resize(keys.size() * dim);
-  ps::PsClient::PullOptions pull;
-  pull.training = false;
-  RETURN_IF_ERROR(client.Pull(id_, keys, deltas_, pull, deadline));
+  ++num_forgotten_;
+}
+
+Status GeoRows::TakeTheirChanges(std::span<const Key> keys,
+                                 std::span<const float> rows) {
+  deltas_.resize(keys.size() * dim());
   for (size_t i = 0; i < keys.size(); ++i) {
     float* const old = OldRow(*numbers_.Find(keys[i]));
-    for (size_t c = 0; c < dim; ++c) {
-      const float from_server = deltas_[i * dim + c];
-      deltas_[i * dim + c] = from_server - old[c];
+    for (size_t c = 0; c < dim(); ++c) {
+      const float from_server = rows[i * dim() + c];
+      deltas_[i * dim() + c] = from_server - old[c];
       old[c] = from_server;
     }
   }
   return latest_->Add(keys, deltas_);
-}
-
-Status GeoRows::Exchange(ps::PsClient& client, Deadline deadline) {
-  RETURN_IF_ERROR(SendChanges(client, deadline));
-  return TakeChanges(client, deadline);
 }
 
 Status GeoRows::Settle(ps::PsClient& client, Deadline deadline) {
@@ -173,7 +146,8 @@ Status GeoSync::AddTables(std::vector<ServedTable> tables) {
   return OkStatus();
 }
 
-Result<GeoRows*> GeoSync::RowsLocked(const ServedTable& table) {
+Result<GeoRows*> GeoSync::RowsOf(const ServedTable& table) {
+  base::MutexLock lock(mutex_);
   std::unique_ptr<GeoRows>& rows = rows_[table.spec.id];
   if (rows == nullptr) {
     ASSIGN_OR_RETURN(rows, GeoRows::Make(table, options_.num_workers));
@@ -184,9 +158,54 @@ Result<GeoRows*> GeoSync::RowsLocked(const ServedTable& table) {
 Status GeoSync::Initialize(std::span<const DenseValues> values) {
   RETURN_IF_ERROR(
       InitializeDense(client_, options_.worker == 0, values, deadline()));
-  base::MutexLock lock(mutex_);
+  base::MutexLock lock(exchange_mutex_);
   for (const DenseValues& each : values) {
     old_[each.table].assign(each.values.begin(), each.values.end());
+  }
+  return OkStatus();
+}
+
+Status GeoSync::MeetKeys(GeoRows& rows, std::span<const Key> keys) {
+  std::vector<Key> unknown;
+  uint64_t num_forgotten = 0;
+  {
+    base::MutexLock lock(mutex_);
+    unknown = rows.Unknown(keys);
+    num_forgotten = rows.num_forgotten();
+  }
+  std::vector<float> values;
+  while (!unknown.empty()) {
+    values.resize(unknown.size() * rows.dim());
+    RETURN_IF_ERROR(client_.Pull(rows.id(), unknown, values, {}, deadline()));
+    base::MutexLock lock(mutex_);
+    if (rows.num_forgotten() == num_forgotten) {
+      return rows.Meet(unknown, values);
+    }
+    num_forgotten = rows.num_forgotten();
+    unknown = rows.Unknown(unknown);
+  }
+  return OkStatus();
+}
+
+Status GeoSync::Look(GeoRows& rows, std::span<const Key> keys,
+                     std::span<float> into) {
+  std::vector<Key> unknown;
+  {
+    base::MutexLock lock(mutex_);
+    unknown = rows.Unknown(keys);
+    RETURN_IF_ERROR(rows.Get(keys, into, /*training=*/false));
+  }
+  if (unknown.empty()) return OkStatus();
+  const size_t dim = rows.dim();
+  std::vector<float> values(unknown.size() * dim);
+  ps::PsClient::PullOptions pull;
+  pull.training = false;
+  RETURN_IF_ERROR(client_.Pull(rows.id(), unknown, values, pull, deadline()));
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const auto at = std::ranges::lower_bound(unknown, keys[i]);
+    if (at == unknown.end() || *at != keys[i]) continue;
+    std::copy_n(&values[static_cast<size_t>(at - unknown.begin()) * dim], dim,
+                &into[i * dim]);
   }
   return OkStatus();
 }
@@ -198,11 +217,13 @@ Status GeoSync::Fetch(TableId table, std::span<const RowsOfIds> lookups,
   const BatchPool::Lease batch(pool_);
   Collect(lookups, options, batch->keys);
   batch->rows.resize(batch->keys.size() * DimOf(*served));
-  {
+  ASSIGN_OR_RETURN(GeoRows* const rows, RowsOf(*served));
+  if (options.training) {
+    RETURN_IF_ERROR(MeetKeys(*rows, batch->keys));
     base::MutexLock lock(mutex_);
-    ASSIGN_OR_RETURN(GeoRows* const rows, RowsLocked(*served));
-    RETURN_IF_ERROR(rows->Fetch(client_, batch->keys, batch->rows,
-                                options.training, deadline()));
+    RETURN_IF_ERROR(rows->Get(batch->keys, batch->rows, /*training=*/true));
+  } else {
+    RETURN_IF_ERROR(Look(*rows, batch->keys, batch->rows));
   }
   Spread(DimOf(*served), batch->rows, lookups, options);
   return OkStatus();
@@ -214,8 +235,8 @@ Status GeoSync::Offer(TableId table, std::span<const GradientsOfIds> gradients,
   RETURN_IF_ERROR(CheckLists(*served, gradients, options));
   const BatchPool::Lease batch(pool_);
   const RowView view = Join(DimOf(*served), gradients, options, *batch);
+  ASSIGN_OR_RETURN(GeoRows* const rows, RowsOf(*served));
   base::MutexLock lock(mutex_);
-  ASSIGN_OR_RETURN(GeoRows* const rows, RowsLocked(*served));
   return rows->Learn(view.keys, view.rows);
 }
 
@@ -225,7 +246,7 @@ Status GeoSync::OfferDense(std::span<const DenseGradient>) {
       "their gradients do not leave it");
 }
 
-Status GeoSync::ExchangeDenseLocked(std::span<const DenseValues> values) {
+Status GeoSync::ExchangeDense(std::span<const DenseValues> values) {
   if (values.empty()) return OkStatus();
   const auto share = 1.0f / static_cast<float>(options_.num_workers);
   std::vector<DenseGradient> deltas;
@@ -260,32 +281,68 @@ Status GeoSync::ExchangeDenseLocked(std::span<const DenseValues> values) {
   return OkStatus();
 }
 
-Status GeoSync::ExchangeLocked(std::span<const DenseValues> values) {
-  steps_since_ = 0;
+Status GeoSync::Exchange(std::span<const DenseValues> values) {
   ASSIGN_OR_RETURN(const uint64_t turn, client_.BeginTurn(deadline()));
-  const Status exchanged = ExchangeAllLocked(values);
+  const Status exchanged = ExchangeAll(values);
   const Status ended = client_.EndTurn(turn, deadline());
   return exchanged.ok() ? ended : exchanged;
 }
 
-Status GeoSync::ExchangeAllLocked(std::span<const DenseValues> values) {
-  RETURN_IF_ERROR(ExchangeDenseLocked(values));
-  for (auto& [id, rows] : rows_) {
-    RETURN_IF_ERROR(rows->Exchange(client_, deadline()));
+Status GeoSync::ExchangeAll(std::span<const DenseValues> values) {
+  RETURN_IF_ERROR(ExchangeDense(values));
+  std::vector<GeoRows*> tables;
+  {
+    base::MutexLock lock(mutex_);
+    for (auto& [id, rows] : rows_) tables.push_back(rows.get());
   }
+  for (GeoRows* const rows : tables) RETURN_IF_ERROR(ExchangeRows(*rows));
+  base::MutexLock lock(mutex_);
   ++stats_.exchanges;
   ++stats_.pushes;
   ++stats_.pulls;
   return OkStatus();
 }
 
-Status GeoSync::EndStep(std::span<const DenseValues> values,
-                        HeldValues*) {
+Status GeoSync::ExchangeRows(GeoRows& rows) {
+  GeoRows::Changes mine;
+  {
+    base::MutexLock lock(mutex_);
+    ASSIGN_OR_RETURN(mine, rows.TakeOwnChanges());
+  }
+  if (!mine.keys.empty()) {
+    RETURN_IF_ERROR(client_.Add(rows.id(), mine.keys, mine.deltas, deadline()));
+  }
+  ASSIGN_OR_RETURN(std::vector<Key> theirs,
+                   client_.TakeChanges(rows.id(), deadline()));
+  {
+    base::MutexLock lock(mutex_);
+    rows.ForgetUnknown(theirs);
+  }
+  if (theirs.empty()) return OkStatus();
+  std::vector<float> values(theirs.size() * rows.dim());
+  ps::PsClient::PullOptions pull;
+  pull.training = false;
+  RETURN_IF_ERROR(client_.Pull(rows.id(), theirs, values, pull, deadline()));
   base::MutexLock lock(mutex_);
-  ++stats_.steps;
-  ++steps_since_;
-  const auto period = options_.geo_steps * static_cast<uint64_t>(num_threads_);
-  if (steps_since_ >= period) RETURN_IF_ERROR(ExchangeLocked(values));
+  return rows.TakeTheirChanges(theirs, values);
+}
+
+Status GeoSync::EndStep(std::span<const DenseValues> values, HeldValues*) {
+  bool exchanges = false;
+  {
+    base::MutexLock lock(mutex_);
+    ++stats_.steps;
+    ++steps_since_;
+    exchanges = steps_since_ >=
+                options_.geo_steps * static_cast<uint64_t>(num_threads_);
+    // Those of other threads that end meanwhile count for the next one.
+    if (exchanges) steps_since_ = 0;
+  }
+  if (exchanges) {
+    base::MutexLock lock(exchange_mutex_);
+    RETURN_IF_ERROR(Exchange(values));
+  }
+  base::MutexLock lock(mutex_);
   stats_.staleness = steps_since_;
   stats_.max_staleness = std::max(stats_.max_staleness, steps_since_);
   return OkStatus();
@@ -297,21 +354,26 @@ Status GeoSync::PullDense(std::span<const DenseValues> values) {
 }
 
 Status GeoSync::Flush(std::span<const DenseValues> values) {
-  base::MutexLock lock(mutex_);
-  return ExchangeLocked(values);
+  base::MutexLock exchange(exchange_mutex_);
+  {
+    base::MutexLock lock(mutex_);
+    steps_since_ = 0;
+  }
+  return Exchange(values);
 }
 
 Status GeoSync::Stop(std::span<const DenseValues> values) {
   {
-    base::MutexLock lock(mutex_);
-    RETURN_IF_ERROR(ExchangeLocked(values));
+    base::MutexLock lock(exchange_mutex_);
+    RETURN_IF_ERROR(Exchange(values));
   }
   RETURN_IF_ERROR(client_.Barrier("last exchange", deadline()));
-  base::MutexLock lock(mutex_);
+  base::MutexLock exchange(exchange_mutex_);
   RETURN_IF_ERROR(PullDense(values));
   for (const DenseValues& each : values) {
     old_[each.table].assign(each.values.begin(), each.values.end());
   }
+  base::MutexLock lock(mutex_);
   for (auto& [id, rows] : rows_) {
     RETURN_IF_ERROR(rows->Settle(client_, deadline()));
   }

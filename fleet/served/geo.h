@@ -17,7 +17,7 @@ namespace fleet::served {
 
 // The rows of one table that this worker has met: as the local rule made them
 // (latest), and as the servers had them at the last exchange (old). One thread
-// at a time.
+// at a time, which does not wait for the servers meanwhile.
 class GeoRows final {
  public:
   // `num_workers` is how many changes the servers add up.
@@ -26,24 +26,39 @@ class GeoRows final {
   GeoRows(std::unique_ptr<table::SparseTable> latest, TableId id,
           int num_workers);
 
-  // Rows that are not here yet come from the servers.
-  Status Fetch(ps::PsClient& client, std::span<const Key> keys,
-               std::span<float> rows, bool training, Deadline deadline);
+  TableId id() const { return id_; }
+  size_t dim() const { return latest_->dim(); }
+
+  // Those that are not here, each once.
+  std::vector<Key> Unknown(std::span<const Key> keys) const;
+  // The rows of keys, as the servers have them; of those that came meanwhile
+  // the ones that are here stay.
+  Status Meet(std::span<const Key> keys, std::span<const float> rows);
+  // Rows that are here, and those of Unknown keys as they would begin.
+  Status Get(std::span<const Key> keys, std::span<float> rows, bool training);
   // Applies the rule; a key's gradients are summed first.
   Status Learn(std::span<const Key> keys, std::span<const float> gradients);
 
-  // What changed here goes to the servers, divided by the number of workers,
-  // and what others changed comes from there.
-  Status Exchange(ps::PsClient& client, Deadline deadline);
+  // What changed here since the last call, divided by the number of workers. It
+  // counts as sent.
+  struct Changes {
+    std::vector<Key> keys;
+    std::vector<float> deltas;
+  };
+  Result<Changes> TakeOwnChanges();
+  // Of keys that others changed those that are here. The others are asked for
+  // when they are needed: who is asking for one now asks again, when
+  // num_forgotten has changed.
+  void ForgetUnknown(std::vector<Key>& keys);
+  uint64_t num_forgotten() const { return num_forgotten_; }
+  // Their rows, as the servers have them now.
+  Status TakeTheirChanges(std::span<const Key> keys,
+                          std::span<const float> rows);
+
   // All rows become those of the servers.
   Status Settle(ps::PsClient& client, Deadline deadline);
 
  private:
-  Status MeetKeys(ps::PsClient& client, std::span<const Key> keys,
-                  Deadline deadline);
-  Status SendChanges(ps::PsClient& client, Deadline deadline);
-  Status TakeChanges(ps::PsClient& client, Deadline deadline);
-  size_t dim() const { return latest_->dim(); }
   float* OldRow(size_t number) { return old_.data() + number * dim(); }
   bool Knows(Key key) const { return numbers_.Find(key) != nullptr; }
 
@@ -57,13 +72,16 @@ class GeoRows final {
   std::vector<Key> changes_;   // the same as a list
   ps::SumStream merging_;
   std::vector<float> sums_;
-  std::vector<float> rows_;
   std::vector<float> deltas_;
+  uint64_t num_forgotten_ = 0;  // calls of ForgetUnknown
 };
 
 // Parameters change here, by the worker's own optimizer and the tables' rules;
 // every k-th step the changes are exchanged. Of a change of `d` the servers get
 // d / workers, and the rest stays here and is a part of the next change.
+//
+// Trainer threads go on while one of them asks the servers: what is here has a
+// lock of its own, which nobody holds meanwhile.
 class GeoSync final : public Synchronizer {
  public:
   GeoSync(ps::PsClient& client, const SynchronizerOptions& options)
@@ -93,24 +111,35 @@ class GeoSync final : public Synchronizer {
 
  private:
   Deadline deadline() const { return Deadline::After(options_.timeout); }
-  Result<GeoRows*> RowsLocked(const ServedTable& table) REQUIRES(mutex_);
+  Result<GeoRows*> RowsOf(const ServedTable& table) EXCLUDES(mutex_);
+  // Rows that are not here yet come from the servers.
+  Status MeetKeys(GeoRows& rows, std::span<const Key> keys) EXCLUDES(mutex_);
+  // Rows for a look alone: what is not here does not stay.
+  Status Look(GeoRows& rows, std::span<const Key> keys, std::span<float> into)
+      EXCLUDES(mutex_);
   // In a turn, so that a save has all of an exchange or nothing.
-  Status ExchangeLocked(std::span<const DenseValues> values) REQUIRES(mutex_);
-  Status ExchangeAllLocked(std::span<const DenseValues> values)
-      REQUIRES(mutex_);
-  Status ExchangeDenseLocked(std::span<const DenseValues> values)
-      REQUIRES(mutex_);
+  Status Exchange(std::span<const DenseValues> values) REQUIRES(exchange_mutex_)
+      EXCLUDES(mutex_);
+  Status ExchangeAll(std::span<const DenseValues> values)
+      REQUIRES(exchange_mutex_) EXCLUDES(mutex_);
+  Status ExchangeDense(std::span<const DenseValues> values)
+      REQUIRES(exchange_mutex_);
+  Status ExchangeRows(GeoRows& rows) EXCLUDES(mutex_);
 
   ps::PsClient& client_;
   const SynchronizerOptions options_;
   ServedTables tables_;
   BatchPool pool_;
 
+  // Held for the length of an exchange; before mutex_.
+  base::Mutex exchange_mutex_;
+  // Dense parameters as the servers had them at the last exchange.
+  std::map<TableId, std::vector<float>> old_ GUARDED_BY(exchange_mutex_);
+  std::map<TableId, std::vector<float>> deltas_ GUARDED_BY(exchange_mutex_);
+
   mutable base::Mutex mutex_;
+  // Each is touched with the lock, and never goes.
   std::map<TableId, std::unique_ptr<GeoRows>> rows_ GUARDED_BY(mutex_);
-  // As the servers had them at the last exchange.
-  std::map<TableId, std::vector<float>> old_ GUARDED_BY(mutex_);
-  std::map<TableId, std::vector<float>> deltas_ GUARDED_BY(mutex_);
   int num_threads_ GUARDED_BY(mutex_) = 1;
   uint64_t steps_since_ GUARDED_BY(mutex_) = 0;
   SynchronizerStats stats_ GUARDED_BY(mutex_);

@@ -725,6 +725,32 @@ TEST(GeoMode, ExchangesAsByHandAndAllAgreeInTheEnd) {
   EXPECT_THAT(worker1.Rows({7, 20, 21}), ElementsAreArray(held));
 }
 
+// One thread's exchange waits for a cut to end; the others train on.
+TEST(GeoMode, AThreadThatExchangesDoesNotHoldUpTheOthers) {
+  PsCluster cluster(1, 1);
+  SynchronizerOptions options = Mode(PsMode::kGeo);
+  options.geo_steps = 1;
+  Worker worker(cluster, 0, options);
+  ASSERT_OK(worker.sync->Initialize(worker.values()));
+  worker.Rows({7});
+  ASSERT_OK_AND_ASSIGN(const uint64_t cut, worker.client->BeginCut(Soon()));
+  const uint64_t before = cluster.server(0).counters().num_requests;
+  std::thread exchanges([&] { EXPECT_OK(worker.EndStep()); });
+  const base::Deadline patience = Soon();
+  while (cluster.server(0).counters().num_requests == before &&
+         !patience.expired()) {
+    std::this_thread::yield();
+  }
+  EXPECT_THAT(worker.Rows({7}), ElementsAre(1, 1));
+  // A row that is new comes from the servers meanwhile.
+  EXPECT_THAT(worker.Rows({8}), ElementsAre(1, 1));
+  EXPECT_OK(worker.Offer({7, 8}, {1, 1, 2, 2}));
+  EXPECT_THAT(worker.Rows({7, 8}), ElementsAre(0.5f, 0.5f, 0, 0));
+  ASSERT_OK(worker.client->EndCut(cut));
+  exchanges.join();
+  ASSERT_OK(worker.sync->Stop(worker.values()));
+}
+
 TEST(GeoMode, SendsNothingBeforeTheKthStep) {
   PsCluster cluster(1, 1);
   SynchronizerOptions options = Mode(PsMode::kGeo);
