@@ -137,12 +137,13 @@ Status ParameterWorker::Flush() {
 }
 
 Status ParameterWorker::Stop() {
-  {
-    base::MutexLock lock(mutex_);
-    if (std::exchange(stopped_, true)) return OkStatus();
+  base::MutexLock lock(stop_mutex_);
+  if (!stopped_.has_value()) {
+    Status stopped = synchronizer_->Stop(homes_.values());
+    if (stopped.ok()) stopped = client_->Stop(deadline());
+    stopped_ = std::move(stopped);
   }
-  RETURN_IF_ERROR(synchronizer_->Stop(homes_.values()));
-  return client_->Stop(deadline());
+  return *stopped_;
 }
 
 Status ParameterWorker::BeginCut() {

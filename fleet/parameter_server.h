@@ -127,8 +127,8 @@ class ParameterWorker final {
                                              std::string_view bytes);
   // Until this worker's gradients are applied.
   Status Flush();
-  // Flush, and good-bye to the servers; the last worker's ends them.
-  // Idempotent; nothing else may follow.
+  // Flush, and good-bye to the servers; the last worker's ends them. A second
+  // call returns what the first did; nothing else may follow.
   Status Stop();
 
   // One cut through the job: flushes, then every server writes its part of
@@ -210,7 +210,8 @@ class ParameterWorker final {
   mutable base::Mutex mutex_;
   std::vector<plan::ServedTable> tables_ GUARDED_BY(mutex_);
   uint64_t next_save_ GUARDED_BY(mutex_) = 0;
-  bool stopped_ GUARDED_BY(mutex_) = false;
+  base::Mutex stop_mutex_;  // held while it stops
+  std::optional<Status> stopped_ GUARDED_BY(stop_mutex_);
   base::Mutex cut_mutex_;  // held while a cut begins
   std::optional<uint64_t> cut_ GUARDED_BY(cut_mutex_);
 };

@@ -331,6 +331,18 @@ TEST(ParameterServer, IdsOutsideTheEmbeddingAreNamed) {
   ASSERT_OK(it.worker->Stop());
 }
 
+TEST(ParameterServer, AWorkerThatCouldNotStopHasNotStopped) {
+  PsCluster cluster(1, 1);
+  CtrWorker it(cluster, 0, PsMode::kAsync, "sgd");
+  ASSERT_OK(it.Start());
+  cluster.server(0).Abort(Unavailable("killed"));
+  const Status first = it.worker->Stop();
+  EXPECT_EQ(first.code(), StatusCode::kUnavailable) << first;
+  const Status second = it.worker->Stop();
+  EXPECT_EQ(second.code(), first.code());
+  EXPECT_EQ(second.message(), first.message());
+}
+
 TEST(ParameterServer, ParametersAreFoundByName) {
   PsCluster cluster(2, 1);
   CtrWorker it(cluster, 0, PsMode::kAsync, "sgd");

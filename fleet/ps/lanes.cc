@@ -151,6 +151,9 @@ Status Lanes::SendRequest(Lane& lane, Call& call, uint32_t server,
                           Deadline deadline) {
   Lane::Connection& connection = lane.connections[server];
   if (connection.channel == nullptr) {
+    // One that is gone, and is not waited for, would be called until the
+    // deadline.
+    if (options_.reconnect_for.count() == 0) RETURN_IF_ERROR(CheckLife(server));
     RETURN_IF_ERROR(Open(lane, server, deadline));
     // It may have been started anew since another lane was used.
     if (welcome_ && options_.reconnect_for.count() > 0) {

@@ -599,6 +599,19 @@ TEST(PsClient, FailsAtOnceWhenAServerIsGone) {
                        HasSubstr("worker 0: pull emb (100 keys) at server 1")));
 }
 
+// Not only the call in which it went: those that follow do not call for it.
+TEST(PsClient, FailsAtOnceAlsoAfterAServerIsGone) {
+  auto cluster = std::make_unique<Cluster>(Way::kTcp, 1, 1);
+  auto client = cluster->Client(0);
+  cluster.reset();
+  std::vector<float> rows(4);
+  for (int call = 0; call < 3; ++call) {
+    EXPECT_THAT(client->Pull(kEmb, std::vector<Key>{1}, rows, {},
+                             Deadline::After(10min)),
+                StatusIs(StatusCode::kUnavailable, HasSubstr("server 0")));
+  }
+}
+
 TEST(PsClient, WaitsNoLongerThanItsDeadlineForAServerThatIsNotThere) {
   channel::Address nobody;
   nobody.host = "127.0.0.1";

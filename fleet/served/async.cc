@@ -542,6 +542,10 @@ Status AsyncSync::Stop(std::span<const DenseValues> values) {
   const Status flushed = Flush(values);
   EndThreads();
   RETURN_IF_ERROR(flushed);
+  {
+    base::MutexLock lock(mutex_);
+    RETURN_IF_ERROR(failure_);  // the last turn may have failed to end
+  }
   return PullDense(values);
 }
 

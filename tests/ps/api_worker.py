@@ -53,6 +53,14 @@ def feed(step):
     }
 
 
+def wait_to_go_on():
+    print("READY", flush=True)
+    end = time.monotonic() + 60
+    while not os.path.exists("go"):
+        assert time.monotonic() < end, "nobody let it go on"
+        time.sleep(0.005)
+
+
 exe = static.Executor()
 exe.run(static.default_startup_program())
 fleet.init_worker()
@@ -63,11 +71,7 @@ for step in range(steps):
             fleet.save_persistables(exe, "model")
         fleet.barrier_worker()
     if step == int(told.get("wait_at", -1)):
-        print("READY", flush=True)
-        end = time.monotonic() + 60
-        while not os.path.exists("go"):
-            assert time.monotonic() < end, "nobody let it go on"
-            time.sleep(0.005)
+        wait_to_go_on()
     if step == int(told.get("raise_at", -1)) and fleet.worker_index() == 1:
         raise RuntimeError("what a user's script does wrong")
     if step == int(told.get("look_at", -1)):
@@ -76,4 +80,11 @@ for step in range(steps):
 print("LOSS", float(np.mean(value)), flush=True)
 print("LATE", json.dumps(fleet.worker_stats()), flush=True)
 fleet.barrier_worker()
-fleet.stop_worker()
+if "catch_stop" in told:
+    wait_to_go_on()
+    try:
+        fleet.stop_worker()
+    except Exception as error:
+        print("CAUGHT", error, flush=True)
+else:
+    fleet.stop_worker()

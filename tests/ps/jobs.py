@@ -7,6 +7,7 @@ import pathlib
 import signal
 import socket
 import subprocess
+import sys
 
 import numpy as np
 import reference
@@ -132,6 +133,12 @@ class Parts:
         env = {"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": str(index)}
         train = {"out": "result", "wait_for": "go", **train}
         self._start(f"worker{index}", [*command, TRAINER, *flags_of(train)], env)
+
+    def start_script(self, index, script, **told):
+        """A worker in Python; its words are name=value."""
+        env = {"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": str(index)}
+        words = [f"{name}={value}" for name, value in told.items()]
+        self._start(f"worker{index}", [sys.executable, script, *words], env)
 
     def start_all(self, **train):
         for i in range(len(self.servers)):

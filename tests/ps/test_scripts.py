@@ -80,3 +80,16 @@ def test_a_server_comes_back_under_a_script(job):
     assert done.returncode == 0, done.stderr
     assert "starting server 1 again from its last save (1 of 1)" in done.stderr
     assert losses(job) == pytest.approx(undisturbed, rel=1e-5)
+
+
+def test_a_script_that_hides_its_failed_end_does_not_end_well(parts):
+    """The servers are gone, and with them what the worker learned."""
+    made = parts(servers=1, workers=1)
+    made.start_server(0)
+    made.start_script(0, SCRIPT, steps=3, catch_stop=1)
+    made.wait_until_ready()
+    made.kill("server0")
+    made.go_on()
+    assert made.ends("worker0") == 1
+    assert "CAUGHT" in made.output("worker0")
+    assert "worker 0 could not end well" in made.output("worker0")
