@@ -56,7 +56,7 @@ class DistributedModel final {
   }
 
   // Runs `f` with gradients that stay on this rank and add up; the next
-  // backward outside exchanges them.
+  // backward outside exchanges them, or DistributedOptimizer::step.
   template <class F>
   auto NoSync(F f) const {
     struct Guard {
@@ -86,8 +86,8 @@ DistributedModel(Fleet&, Holder)
 template <class Module>
 DistributedModel(Fleet&, std::shared_ptr<Module>) -> DistributedModel<Module>;
 
-// An optimizer that does the same on all ranks, which it does by itself when
-// gradients are the same. Owns the optimizer.
+// An optimizer of a DistributedModel's parameters: a step is the same on all
+// ranks. Owns the optimizer.
 template <class Optimizer>
 class DistributedOptimizer final {
  public:
@@ -97,7 +97,15 @@ class DistributedOptimizer final {
   Optimizer* operator->() const { return optimizer_.get(); }
   Optimizer& operator*() const { return *optimizer_; }
 
-  auto step() const { return optimizer_->step(); }
+  // Gradients that DistributedModel::NoSync left on this rank are exchanged
+  // first. Throws sync::ExchangeError, before anything changed.
+  auto step() const {
+    for (const auto& group : optimizer_->param_groups()) {
+      Status joined = sync::Reducer::JoinGradients(group.params());
+      if (!joined.ok()) throw sync::ExchangeError(std::move(joined));
+    }
+    return optimizer_->step();
+  }
   void zero_grad(bool set_to_none = true) const {
     optimizer_->zero_grad(set_to_none);
   }
@@ -192,7 +200,7 @@ DistributedModel<Module>::DistributedModel(Fleet& job,
   for (const auto& item : module_->named_buffers()) {
     buffers.push_back({item.key(), item.value()});
   }
-  options.timeout = job.timeout();
+  if (!options.timeout.has_value()) options.timeout = job.timeout();
   if (options.ranks_on_host == 0) {
     options.ranks_on_host = job.role().local_size.value_or(0);
   }

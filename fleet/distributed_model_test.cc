@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <sstream>
 #include <vector>
 
@@ -92,6 +93,65 @@ TEST(DistributedModel, HoldsBackGradientsAndTakesPartWithoutData) {
     EXPECT_EQ(linear->weight.grad()[0][0].item<float>(), 3.0f);
     if (job.rank() == 0) model(x).sum().backward();
     model.Join();
+  });
+}
+
+TEST(DistributedOptimizer, ExchangesWhatWasHeldBackBeforeItsStep) {
+  RunJob(2, [](Fleet& job) {
+    auto linear = std::make_shared<torch::nn::LinearImpl>(
+        torch::nn::LinearOptions(3, 1).bias(false));
+    {
+      const torch::NoGradGuard no_grad;
+      linear->weight.zero_();
+    }
+    DistributedModel model(job, linear);
+    DistributedOptimizer optimizer(job,
+                                   torch::optim::SGD(model->parameters(), 1.0));
+    const Tensor x = torch::full({1, 3}, job.rank() + 1.0);
+    auto weight = [&] { return linear->weight[0][0].item<float>(); };
+    model.NoSync([&] {
+      model(x).sum().backward();
+      model(x).sum().backward();
+    });
+    // Two batches of 1 on rank 0, of 2 on rank 1: the mean is 3.
+    optimizer.step();
+    EXPECT_EQ(weight(), -3.0f);
+    EXPECT_EQ(linear->weight.grad()[0][0].item<float>(), 3.0f);
+    // What was exchanged is not exchanged again.
+    const uint64_t rounds = model.reducer().stats().rounds;
+    optimizer.step();
+    EXPECT_EQ(weight(), -6.0f);
+    // What was dropped neither.
+    model.NoSync([&] { model(x).sum().backward(); });
+    optimizer.zero_grad();
+    optimizer.step();
+    EXPECT_EQ(weight(), -6.0f);
+    EXPECT_EQ(model.reducer().stats().rounds, rounds);
+  });
+}
+
+TEST(DistributedModel, KeepsTheTimeoutThatItWasGiven) {
+  std::promise<void> over;
+  const std::shared_future<void> is_over = over.get_future().share();
+  RunJob(2, [&](Fleet& job) {
+    auto linear = std::make_shared<torch::nn::LinearImpl>(3, 1);
+    sync::ReducerOptions options;
+    // Long enough for setting up, and no half hour.
+    options.timeout = std::chrono::seconds(3);
+    DistributedModel<torch::nn::LinearImpl> model(job, linear, options);
+    if (job.rank() == 1) {
+      EXPECT_EQ(is_over.wait_for(std::chrono::minutes(2)),
+                std::future_status::ready);
+      return;
+    }
+    try {
+      model(torch::ones({1, 3})).sum().backward();
+      ADD_FAILURE() << "an exchange with nobody";
+    } catch (const sync::ExchangeError& error) {
+      EXPECT_EQ(error.status().code(), StatusCode::kDeadlineExceeded)
+          << error.status();
+    }
+    over.set_value();
   });
 }
 

@@ -51,9 +51,12 @@ class Reducer::Impl final : public std::enable_shared_from_this<Impl> {
 
   void set_sync(bool sync) { sync_ = sync; }
   bool sync() const { return sync_; }
+  Status JoinGradients();
   Status Join();
   Status SynchronizeState(int root);
   Stats stats() const { return stats_; }
+  // Null for a parameter without one.
+  static Impl* Of(const Tensor& parameter);
 
  private:
   class Hook;
@@ -82,7 +85,9 @@ class Reducer::Impl final : public std::enable_shared_from_this<Impl> {
   Status MakeBuckets();
   Status MakeBucket(const BucketPlan& plan, bool last);
   void AddHooks();
-  Deadline deadline() const { return Deadline::After(options_.timeout); }
+  Deadline deadline() const {
+    return Deadline::After(options_.timeout.value_or(std::chrono::minutes(30)));
+  }
 
   // What hooks call. They throw.
   bool Take(Slot& slot, const Tensor& gradient);
@@ -153,7 +158,7 @@ class Reducer::Impl::Hook final : public ops::GradientSink {
   Hook(Impl& impl, Slot* slot, std::string name)
       : impl_(impl), slot_(slot), name_(std::move(name)) {}
 
-  bool IsOf(const Impl& impl) const { return &impl_ == &impl; }
+  Impl& impl() const { return impl_; }
 
   Tensor Place() override {
     return slot_ == nullptr ? Tensor() : impl_.Place(*slot_);
@@ -315,8 +320,15 @@ void Reducer::Impl::RemoveHooks() {
     auto& hook = torch::autograd::impl::post_acc_grad_hooks(state_[i].tensor);
     // It may be that of a later Reducer.
     auto* ours = dynamic_cast<Hook*>(hook.get());
-    if (ours != nullptr && ours->IsOf(*this)) hook.reset();
+    if (ours != nullptr && &ours->impl() == this) hook.reset();
   }
+}
+
+Reducer::Impl* Reducer::Impl::Of(const Tensor& parameter) {
+  if (!parameter.defined()) return nullptr;
+  auto* hook = dynamic_cast<Hook*>(
+      torch::autograd::impl::post_acc_grad_hooks(parameter).get());
+  return hook == nullptr ? nullptr : &hook->impl();
 }
 
 // ---- Gradients arrive
@@ -522,6 +534,22 @@ void Reducer::Impl::Reset() {
   num_reached_ = 0;
 }
 
+// A round without a backward.
+Status Reducer::Impl::JoinGradients() {
+  if (in_round_) return FailedPrecondition("a step inside of backward");
+  // What was set to none since is given up.
+  const bool some = std::ranges::any_of(slots_, [](const Slot& slot) {
+    return slot.unsent && slot.parameter.grad().defined();
+  });
+  if (!some) return OkStatus();
+  RETURN_IF_ERROR(WaitForBuckets());
+  in_round_ = true;
+  ++stats_.rounds;
+  Status status = Finish();
+  Reset();
+  return status;
+}
+
 // ---- Ranks without data
 
 // One round with zeros. False when no rank had data.
@@ -582,6 +610,16 @@ Reducer::~Reducer() { impl_->RemoveHooks(); }
 
 void Reducer::set_sync(bool sync) { impl_->set_sync(sync); }
 bool Reducer::sync() const { return impl_->sync(); }
+Status Reducer::JoinGradients(std::span<const Tensor> parameters) {
+  const Impl* before = nullptr;  // neighbours are mostly of the same one
+  for (const Tensor& parameter : parameters) {
+    Impl* const impl = Impl::Of(parameter);
+    if (impl == nullptr || impl == before) continue;
+    RETURN_IF_ERROR(impl->JoinGradients());
+    before = impl;
+  }
+  return OkStatus();
+}
 Status Reducer::Join() { return impl_->Join(); }
 Status Reducer::SynchronizeState(int root) {
   return impl_->SynchronizeState(root);

@@ -25,6 +25,8 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -50,8 +52,9 @@ struct ReducerOptions {
   Overlap overlap = Overlap::kAuto;
   // Ranks on this host; 0 when all ranks are.
   int ranks_on_host = 0;
-  // How long one exchange waits for late ranks.
-  std::chrono::milliseconds timeout = std::chrono::minutes(30);
+  // How long one exchange waits for late ranks. Unset: half an hour; a
+  // DistributedModel then has its job's.
+  std::optional<std::chrono::milliseconds> timeout;
   // Asked while backward waits for a thread of the communicator, so that ^C
   // ends it.
   base::InterruptCheck interrupt;
@@ -92,6 +95,12 @@ class Reducer final {
   // backward with true exchanges the sums.
   void set_sync(bool sync);
   bool sync() const;
+
+  // Before a step: where backward left gradients on this rank (no_sync) and no
+  // other one exchanged them since, they are exchanged now. For the Reducers of
+  // all these parameters; one that has none is left out. Called on all ranks.
+  // FailedPrecondition inside of a backward.
+  static Status JoinGradients(std::span<const at::Tensor> parameters);
 
   // Uneven numbers of batches. Called by every rank that has no batch left,
   // also by the last one: until all have called it, this rank takes part in the
