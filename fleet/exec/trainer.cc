@@ -13,6 +13,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/from_blob.h>
 
+#include "fleet/base/exceptions.h"
 #include "fleet/base/mutex.h"
 #include "fleet/program/lod.h"
 
@@ -366,17 +367,32 @@ Result<TrainStats> Trainer::Run(const program::Program& program, Scope& scope,
 
   if (options.on_threads) options.on_threads(options.num_threads);
   std::vector<std::unique_ptr<Scope>> scopes;
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < num_threads; ++i) {
-    Scope& inner = *scopes.emplace_back(std::make_unique<Scope>(&scope));
-    threads.emplace_back([&, i] {
-      TrainThread(static_cast<int>(i), program, *executors_[i], inner, *feeder,
-                  batches, options, training)
-          .RunAll();
-    });
+  std::vector<std::jthread> threads;
+  // For a thread that an exception ended.
+  auto give_up = [&](const Status& why) {
+    training.Fail(why);
+    if (options.on_thread_end) options.on_thread_end();
+  };
+  try {
+    for (size_t i = 1; i < num_threads; ++i) {
+      Scope& inner = *scopes.emplace_back(std::make_unique<Scope>(&scope));
+      threads.emplace_back([&, i] {
+        const Status ended = base::CatchExceptions([&] {
+          TrainThread(static_cast<int>(i), program, *executors_[i], inner,
+                      *feeder, batches, options, training)
+              .RunAll();
+          return OkStatus();
+        });
+        if (!ended.ok()) give_up(ended.WithContext(options.name));
+      });
+    }
+    first.RunAll();
+  } catch (...) {
+    // The others end, too, and are waited for, before the caller sees it.
+    give_up(Internal(options.name, ": thread 0 ended by an exception"));
+    throw;
   }
-  first.RunAll();
-  for (std::thread& thread : threads) thread.join();
+  threads.clear();
   return training.Finish();
 }
 

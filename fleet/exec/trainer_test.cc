@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <fstream>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -199,6 +200,27 @@ TEST_F(TrainerTest, PrintsEveryPeriod) {
   EXPECT_THAT(lines_[0], HasSubstr("... of 32]"));
   EXPECT_THAT(lines_[1], HasSubstr("batch 8, 256 samples"));
   EXPECT_THAT(lines_[2], HasSubstr("thread 0: 11 batches"));
+}
+
+// By Run in the calling thread, by its outcome in another one.
+TEST_F(TrainerTest, AnExceptionEndsTheRunAndNotTheProcess) {
+  TrainOptions options = Options(3);
+  options.fetches = {"loss"};
+  options.print_period = 1;
+  std::atomic<int> num_lines = 0;
+  std::atomic<int> ended = 0;
+  options.on_thread_end = [&] { ++ended; };
+  options.print = [&](const std::string&) {
+    // The first is printed before the threads begin.
+    if (++num_lines > 1) throw std::runtime_error("cannot print");
+  };
+  try {
+    EXPECT_THAT(Train(options),
+                StatusIs(StatusCode::kInternal, HasSubstr("cannot print")));
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "cannot print");
+  }
+  EXPECT_EQ(ended, 3);
 }
 
 TEST_F(TrainerTest, SaysNothingWhenNothingIsAskedFor) {
