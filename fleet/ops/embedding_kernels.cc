@@ -117,12 +117,31 @@ Tensor OneHot(const Tensor& x, int64_t depth) {
   return at::scatter(zeros, 1, flat.unsqueeze(1), 1).reshape(shape);
 }
 
+// The ids are [..., 1].
+Tensor OldOneHot(const Tensor& x, int64_t depth) {
+  TORCH_CHECK(x.dim() > 0 && x.size(-1) == 1, "the last dimension must be 1");
+  Tensor index = x.to(at::kLong);
+  CheckIndices("index", index.reshape({-1}).contiguous(), 0, depth);
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = depth;
+  return at::scatter(at::zeros(shape, x.options().dtype(at::kFloat)), -1, index,
+                     1);
+}
+
 }  // namespace
 
 void AddEmbeddingKernels(KernelTable& k) {
   k.Add<Embedding, EmbeddingGrad>("lookup_table_v2");
   k.Add<OldEmbedding, EmbeddingGrad>("lookup_table");
   k.Add<OneHot>("one_hot_v2");
+  k.Add<OldOneHot>("one_hot");
+  // Gradients that hold rows: each row once; all rows.
+  k.Add<[](const Tensor& x) {
+    return x.is_sparse() ? x.coalesce() : x.clone();
+  }>("merge_selected_rows");
+  k.Add<[](const Tensor& x) {
+    return x.is_sparse() ? x.to_dense() : x.clone();
+  }>("get_tensor_from_selected_rows");
 }
 
 }  // namespace fleet::ops

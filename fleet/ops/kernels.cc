@@ -28,7 +28,6 @@ OpLibrary::OpLibrary() {
   AddCrossEntropyKernels(kernels_);
   AddNceKernels(kernels_);
   AddRnnKernels(kernels_);
-  AddOlderKernels(kernels_);
   AddSequenceKernels(kernels_);
   AddCrfKernels(kernels_);
   AddDeformableConvKernels(kernels_);

@@ -42,7 +42,6 @@ void AddLossKernels(KernelTable& kernels);
 void AddCrossEntropyKernels(KernelTable& kernels);
 void AddNceKernels(KernelTable& kernels);
 void AddRnnKernels(KernelTable& kernels);
-void AddOlderKernels(KernelTable& kernels);
 void AddSequenceKernels(KernelTable& kernels);
 void AddManipulationKernels(KernelTable& kernels);
 void AddIndexingKernels(KernelTable& kernels);

@@ -30,6 +30,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/sign.h>
+#include <ATen/ops/sqrt.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/tril.h>
@@ -394,6 +395,35 @@ TensorPair TriangularSolveGrad(const Tensor& x, const Tensor& y,
   return {dx, dy};
 }
 
+// ---- angles
+
+Tensor RowNorms(const Tensor& x) {
+  Tensor rows = x.flatten(1);
+  return at::sqrt(at::sum(rows * rows, {1}, true));
+}
+
+std::tuple<Tensor, Tensor, Tensor> CosSim(const Tensor& x, const Tensor& y) {
+  Tensor x_norm = RowNorms(x), y_norm = RowNorms(y);
+  Tensor dot = at::sum(x.flatten(1) * y.flatten(1), {1}, true);
+  return {dot / (x_norm * y_norm), x_norm, y_norm};
+}
+
+TensorPair CosSimGrad(const Tensor& x, const Tensor& y, const Tensor& out,
+                      const Tensor& x_norm, const Tensor& y_norm,
+                      const Tensor& dout, GradNeeds needs) {
+  Tensor a = x.flatten(1), b = y.flatten(1);
+  Tensor both = x_norm * y_norm;
+  Tensor dx, dy;
+  if (needs[0]) {
+    dx = (dout * (b / both - a * out / (x_norm * x_norm))).reshape(x.sizes());
+  }
+  if (needs[1]) {
+    dy = Unbroadcast(dout * (a / both - b * out / (y_norm * y_norm)), b)
+             .reshape(y.sizes());
+  }
+  return {dx, dy};
+}
+
 }  // namespace
 
 void AddLinalgKernels(KernelTable& k) {
@@ -417,6 +447,7 @@ void AddLinalgKernels(KernelTable& k) {
   k.Add<MatrixPower, MatrixPowerGrad>("matrix_power");
   k.Add<Solve, SolveGrad>("solve");
   k.Add<TriangularSolve, TriangularSolveGrad>("triangular_solve");
+  k.Add<CosSim, CosSimGrad>("cos_sim");
 }
 
 }  // namespace fleet::ops

@@ -354,6 +354,26 @@ std::vector<Tensor> UpdateLossScaling(at::TensorList xs, const Tensor& found,
   return out;
 }
 
+Tensor LabelSmooth(const Tensor& x, const Tensor& prior, double epsilon) {
+  if (prior.defined()) {
+    return x * (1 - epsilon) + prior.reshape({-1}) * epsilon;
+  }
+  return x * (1 - epsilon) + epsilon / static_cast<double>(x.size(-1));
+}
+
+Two Huber(const Tensor& x, const Tensor& y, double delta) {
+  Tensor r = y - x, size = at::abs(r);
+  Tensor loss =
+      at::where(size <= delta, r * r * 0.5, (size - delta * 0.5) * delta);
+  return {loss, r};
+}
+
+Two HuberGrad(const Tensor& r, const Tensor& dout, double delta,
+              GradNeeds needs) {
+  Tensor dy = dout * r.clamp(-delta, delta);
+  return {needs[0] ? -dy : Tensor(), needs[1] ? dy : Tensor()};
+}
+
 }  // namespace
 
 void AddLossKernels(KernelTable& k) {
@@ -367,6 +387,10 @@ void AddLossKernels(KernelTable& k) {
   k.Add<Ctc, CtcGrad>("warpctc");
   k.Add<CheckFiniteAndUnscale>("check_finite_and_unscale");
   k.Add<UpdateLossScaling>("update_loss_scaling");
+  k.Add<LabelSmooth, [](const Tensor& dout, double epsilon) {
+    return dout * (1 - epsilon);
+  }>("label_smooth");
+  k.Add<Huber, HuberGrad>("huber_loss");
 }
 
 }  // namespace fleet::ops

@@ -91,6 +91,14 @@ Tensor Unsqueeze(const Tensor& x, IntArrayRef axes) {
   return out;
 }
 
+Tensor Flatten2(const Tensor& x, int64_t axis) {
+  TORCH_CHECK(axis >= 0 && axis <= x.dim(), "no axis ", axis);
+  int64_t rows = 1, columns = 1;
+  for (int64_t i = 0; i < x.dim(); ++i)
+    (i < axis ? rows : columns) *= x.size(i);
+  return x.reshape({rows, columns});
+}
+
 void AddReshaping(KernelTable& k) {
   k.Add<Transpose, TransposeGrad>("transpose2");
   k.Add<Reshape, [](const Tensor& x, const Tensor& dout, IntArrayRef) {
@@ -105,6 +113,9 @@ void AddReshaping(KernelTable& k) {
   k.Add<Unsqueeze, [](const Tensor& x, const Tensor& dout, IntArrayRef) {
     return BackToX(x, dout);
   }>("unsqueeze2");
+  k.Add<Flatten2, [](const Tensor& x, const Tensor& dout, int64_t) {
+    return dout.reshape(x.sizes());
+  }>("flatten2");
 }
 
 // ---- joining and splitting
@@ -240,6 +251,24 @@ Tensor RollBack(const Tensor& dout, IntArrayRef shifts, IntArrayRef axis) {
   return at::roll(dout, back, axis);
 }
 
+// As programs of Paddle 1.8 say it: how often, for each dimension.
+Tensor ExpandTimes(const Tensor& x, IntArrayRef times) {
+  TORCH_CHECK(times.size() == static_cast<size_t>(x.dim()),
+              "expand_times does not fit");
+  return x.repeat(times);
+}
+
+// [times, size] for each dimension; the gradient is the sum over times.
+Tensor ExpandTimesGrad(const Tensor& x, const Tensor& dout, IntArrayRef times) {
+  std::vector<int64_t> shape, axes;
+  for (int64_t i = 0; i < x.dim(); ++i) {
+    axes.push_back(static_cast<int64_t>(shape.size()));
+    shape.push_back(times[i]);
+    shape.push_back(x.size(i));
+  }
+  return x.dim() == 0 ? dout : at::sum(dout.reshape(shape), axes);
+}
+
 void AddCopying(KernelTable& k) {
   k.Add<Expand, [](const Tensor& x, const Tensor& dout, IntArrayRef) {
     return SumToX(x, dout);
@@ -253,6 +282,7 @@ void AddCopying(KernelTable& k) {
     return at::roll(x, shifts, axis);
   },
         RollBack>("roll");
+  k.Add<ExpandTimes, ExpandTimesGrad>("expand");
 }
 
 // ---- types and facts

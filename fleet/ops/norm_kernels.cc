@@ -13,6 +13,7 @@
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/rsqrt.h>
+#include <ATen/ops/sqrt.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -24,6 +25,7 @@ namespace fleet::ops {
 namespace {
 
 using at::Tensor;
+using Two = std::tuple<Tensor, Tensor>;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 
 std::optional<Tensor> Maybe(const Tensor& x) {
@@ -224,12 +226,49 @@ Three GroupNormGrad(const Tensor& x, const Tensor& scale, const Tensor& mean,
   return grads;
 }
 
+// X over its norm along `axis`, and that norm.
+Two L2Normalize(const Tensor& x, int64_t axis, double epsilon) {
+  Tensor norm = at::sqrt(at::sum(x * x, {axis}, true) + epsilon);
+  return {x / norm, norm};
+}
+
+Tensor L2NormalizeGrad(const Tensor& out, const Tensor& norm,
+                       const Tensor& dout, int64_t axis, double) {
+  return (dout - out * at::sum(out * dout, {axis}, true)) / norm;
+}
+
+// Every channel of every image by itself.
+Three InstanceNorm(const Tensor& x, const Tensor& scale, const Tensor& bias,
+                   double epsilon) {
+  TORCH_CHECK(x.dim() >= 3, "too few dimensions");
+  Tensor in = x.contiguous();
+  const int64_t n = in.size(0), channels = in.size(1);
+  auto [out, mean, inverse] = at::native_group_norm(
+      in, Maybe(scale), Maybe(bias), n, channels,
+      n * channels == 0 ? 0 : in.numel() / (n * channels), channels, epsilon);
+  return {out, mean.reshape({-1}), inverse.reshape({-1})};
+}
+
+Three InstanceNormGrad(const Tensor& x, const Tensor& scale, const Tensor& mean,
+                       const Tensor& inverse, const Tensor& dy, double,
+                       GradNeeds needs) {
+  Tensor in = x.contiguous();
+  const int64_t n = in.size(0), channels = in.size(1);
+  return at::native_group_norm_backward(
+      dy.contiguous(), in, mean.reshape({n, channels}),
+      inverse.reshape({n, channels}), Maybe(scale), n, channels,
+      n * channels == 0 ? 0 : in.numel() / (n * channels), channels,
+      {needs[0], needs[1], needs[2]});
+}
+
 }  // namespace
 
 void AddNormKernels(KernelTable& k) {
   k.Add<BatchNorm, BatchNormGrad>("batch_norm");
   k.Add<LayerNorm, LayerNormGrad>("layer_norm");
   k.Add<GroupNorm, GroupNormGrad>("group_norm");
+  k.Add<L2Normalize, L2NormalizeGrad>("norm");
+  k.Add<InstanceNorm, InstanceNormGrad>("instance_norm");
 }
 
 }  // namespace fleet::ops

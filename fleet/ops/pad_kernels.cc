@@ -17,6 +17,10 @@
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/pixel_shuffle.h>
 #include <ATen/ops/pixel_unshuffle.h>
+#include <ATen/ops/reflection_pad2d.h>
+#include <ATen/ops/reflection_pad2d_backward.h>
+#include <ATen/ops/replication_pad2d.h>
+#include <ATen/ops/replication_pad2d_backward.h>
 #include <ATen/ops/zeros.h>
 
 #include "fleet/ops/cpu_path.h"
@@ -353,6 +357,54 @@ Tensor AffineGridGrad(const Tensor& dout, at::IntArrayRef size,
   return at::affine_grid_generator_backward(dout, size, align_corners);
 }
 
+// ---- every dimension, or the two of images
+
+// Paddle's pairs, first dimension first, as ATen's, last dimension first.
+std::vector<int64_t> Backwards(at::IntArrayRef paddings) {
+  std::vector<int64_t> out;
+  for (size_t i = paddings.size(); i >= 2; i -= 2) {
+    out.push_back(paddings[i - 2]);
+    out.push_back(paddings[i - 1]);
+  }
+  return out;
+}
+
+Tensor PadAll(const Tensor& x, at::IntArrayRef paddings, double value) {
+  TORCH_CHECK(paddings.size() == 2 * static_cast<size_t>(x.dim()),
+              "paddings does not fit");
+  return at::constant_pad_nd(x, Backwards(paddings), value);
+}
+
+Tensor PadAllGrad(const Tensor&, const Tensor& dout, at::IntArrayRef paddings,
+                  double) {
+  return Unpad(dout, Backwards(paddings));
+}
+
+Tensor Pad2d(const Tensor& input, at::IntArrayRef paddings, double value,
+             const std::string& mode, const std::string& data_format) {
+  TORCH_CHECK(input.dim() == 4 && paddings.size() == 4,
+              "X must have four dimensions and paddings four numbers");
+  const bool last = program::ChannelsLast(data_format);
+  Tensor x = ChannelsFirst(input, last);
+  const std::vector<int64_t> pads = Backwards(paddings);
+  Tensor out = mode == "constant"  ? at::constant_pad_nd(x, pads, value)
+               : mode == "reflect" ? at::reflection_pad2d(x, pads)
+                                   : at::replication_pad2d(x, pads);
+  return BackToLayout(out, last);
+}
+
+Tensor Pad2dGrad(const Tensor& input, const Tensor& dout,
+                 at::IntArrayRef paddings, double, const std::string& mode,
+                 const std::string& data_format) {
+  const bool last = program::ChannelsLast(data_format);
+  Tensor x = ChannelsFirst(input, last), d = ChannelsFirst(dout, last);
+  const std::vector<int64_t> pads = Backwards(paddings);
+  Tensor dx = mode == "constant"  ? Unpad(d, pads)
+              : mode == "reflect" ? at::reflection_pad2d_backward(d, x, pads)
+                                  : at::replication_pad2d_backward(d, x, pads);
+  return BackToLayout(dx, last);
+}
+
 }  // namespace
 
 void AddPadKernels(KernelTable& k) {
@@ -362,6 +414,8 @@ void AddPadKernels(KernelTable& k) {
   k.Add<PixelShuffle, PixelShuffleGrad>("pixel_shuffle");
   k.Add<GridSample, GridSampleGrad>("grid_sampler");
   k.Add<AffineGrid, AffineGridGrad>("affine_grid");
+  k.Add<PadAll, PadAllGrad>("pad");
+  k.Add<Pad2d, Pad2dGrad>("pad2d");
 }
 
 }  // namespace fleet::ops

@@ -181,6 +181,20 @@ std::vector<Case> Cases() {
         {"fixed_sizes", Floats{4, 5}},
         {"fixed_ratios", Floats{2}},
         {"flatten_to_2d", true}}},
+      {"flatten2", {{x}}},
+      {"one_hot", {{at::zeros({2, 1}, at::kLong)}}, {{"depth", two}}},
+      {"expand", {{square}}, {{"expand_times", Ints{2, 3}}}},
+      {"pad", {{square}}, {{"paddings", Ints{1, 0, 0, 2}}}},
+      {"pad2d",
+       {{X({1, 2, 3, 4})}},
+       {{"paddings", Ints{1, 0, 2, 1}}, {"mode", std::string("reflect")}}},
+      {"norm", {{x}}},
+      {"cos_sim", {{square}, {square}}},
+      {"label_smooth", {{square}, {}}},
+      {"huber_loss", {{x}, {x}}},
+      {"instance_norm", {{X({2, 3, 4})}, {}, {}}},
+      {"merge_selected_rows", {{square}}},
+      {"get_tensor_from_selected_rows", {{square}}},
   };
 }
 

@@ -400,6 +400,40 @@ Types AffineGridShape(const OpTypes& t) {
   return std::vector<TensorType>{{t.in("Theta").dtype, dims}};
 }
 
+// Pairs (before, behind) for the dimensions from `first` on.
+Types Padded(TensorType out, const Ints& paddings, size_t first, size_t count) {
+  if (paddings.size() != 2 * count || out.dims.size() < first + count) {
+    return InvalidArgument("paddings has ", paddings.size(), " numbers for X ",
+                           ToString(out.dims));
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (paddings[2 * i] < 0 || paddings[2 * i + 1] < 0) {
+      return InvalidArgument("paddings must not be negative");
+    }
+    int64_t& dim = out.dims[first + i];
+    if (dim >= 0) dim += paddings[2 * i] + paddings[2 * i + 1];
+  }
+  return std::vector<TensorType>{out};
+}
+
+Types PadAllShape(const OpTypes& t) {
+  return Padded(t.in("X"), t.attr<Ints>("paddings"), 0, t.in("X").dims.size());
+}
+
+Types Pad2dShape(const OpTypes& t) {
+  const std::string& mode = t.attr<std::string>("mode");
+  if (mode != "constant" && mode != "reflect" && mode != "edge") {
+    return InvalidArgument(
+        "mode must be 'constant', 'reflect' or 'edge', not '", mode, "'");
+  }
+  if (t.in("X").dims.size() != 4) {
+    return InvalidArgument("X must have four dimensions, not ",
+                           ToString(t.in("X").dims));
+  }
+  const bool last = ChannelsLast(t.attr<std::string>("data_format"));
+  return Padded(t.in("X"), t.attr<Ints>("paddings"), last ? 1 : 2, 2);
+}
+
 void DefineGrids(OpRegistry& ops) {
   ops.Define(
       "pad3d(X; paddings: ints, mode: string = 'constant', "
@@ -428,6 +462,13 @@ void DefineGrids(OpRegistry& ops) {
       "affine_grid(Theta; output_shape: ints, align_corners: bool = true) -> "
       "Output",
       AffineGridShape, "Output' -> Theta'");
+  ops.Define("pad(X; paddings: ints, pad_value: float = 0.0) -> Out",
+             PadAllShape, "X, Out' -> X'");
+  // paddings: top, bottom, left, right.
+  ops.Define(
+      "pad2d(X; paddings: ints, pad_value: float = 0.0, "
+      "mode: string = 'constant', data_format: string = 'NCHW') -> Out",
+      Pad2dShape, "X, Out' -> X'");
 }
 
 }  // namespace

@@ -230,6 +230,28 @@ Types SolveShape(const OpTypes& t) {
       {Promote(t.in("X").dtype, t.in("Y").dtype), dims}};
 }
 
+// ---- angles
+
+// Rows of X with those of Y, or with its only one.
+Types CosSimShape(const OpTypes& t) {
+  const TensorType& x = t.in("X");
+  const Dims& y = t.in("Y").dims;
+  if (x.dims.size() < 2 || y.size() != x.dims.size()) {
+    return InvalidArgument("X ", ToString(x.dims), " and Y ", ToString(y),
+                           " must have the same two or more dimensions");
+  }
+  for (size_t i = 0; i < y.size(); ++i) {
+    const bool one = i == 0 && y[0] == 1;
+    if (!one && y[i] != x.dims[i] && y[i] != -1 && x.dims[i] != -1) {
+      return InvalidArgument("X ", ToString(x.dims), " and Y ", ToString(y),
+                             " differ");
+    }
+  }
+  return std::vector<TensorType>{{x.dtype, {x.dims[0], 1}},
+                                 {x.dtype, {x.dims[0], 1}},
+                                 {x.dtype, {y[0], 1}}};
+}
+
 }  // namespace
 
 void DefineLinalgOps(OpRegistry& ops) {
@@ -276,6 +298,8 @@ void DefineLinalgOps(OpRegistry& ops) {
       "triangular_solve(X, Y; upper: bool = true, transpose: bool = false, "
       "unitriangular: bool = false) -> Out",
       SolveShape, "X, Y, Out, Out' -> X', Y'");
+  ops.Define("cos_sim(X, Y) -> Out, XNorm!, YNorm!", CosSimShape,
+             "X, Y, Out, XNorm, YNorm, Out' -> X', Y'");
 }
 
 }  // namespace fleet::program

@@ -304,6 +304,27 @@ Types UpdateScalingShape(const OpTypes& t) {
   return out;
 }
 
+Types LabelSmoothShape(const OpTypes& t) {
+  const TensorType& x = t.in("X");
+  if (x.dims.empty() || !IsFloating(x.dtype)) {
+    return InvalidArgument("X must be floating point, with classes last");
+  }
+  if (t.has("PriorDist") &&
+      KnownToDiffer(NumElements(t.in("PriorDist").dims), x.dims.back())) {
+    return InvalidArgument("PriorDist must have ", x.dims.back(), " elements");
+  }
+  return std::vector<TensorType>{x};
+}
+
+Types HuberShape(const OpTypes& t) {
+  ASSIGN_OR_RETURN(Dims dims, BroadcastDims(t.in("X").dims, t.in("Y").dims));
+  if (dims.size() != t.in("X").dims.size()) {
+    return InvalidArgument("X and Y must have the same shape");
+  }
+  TensorType out{t.in("X").dtype, dims};
+  return std::vector<TensorType>{out, out};
+}
+
 }  // namespace
 
 void DefineLossOps(OpRegistry& ops) {
@@ -388,6 +409,11 @@ void DefineLossOps(OpRegistry& ops) {
       "stop_update: bool = false) -> Out!*, LossScaling!, OutGoodSteps!, "
       "OutBadSteps!",
       UpdateScalingShape);
+  ops.Define("label_smooth(X, PriorDist?; epsilon: float = 0.0) -> Out",
+             LabelSmoothShape, "Out' -> X'");
+  // Residual: Y - X.
+  ops.Define("huber_loss(X, Y; delta: float = 1.0) -> Out, Residual!",
+             HuberShape, "Residual, Out' -> X', Y'");
 }
 
 }  // namespace fleet::program

@@ -161,6 +161,19 @@ Types UnsqueezeShape(const OpTypes& t) {
   return One(x.dtype, dims);
 }
 
+Types Flatten2Shape(const OpTypes& t) {
+  const TensorType& x = t.in("X");
+  const int64_t axis = t.attr<int64_t>("axis");
+  if (axis < 0 || axis > static_cast<int64_t>(x.dims.size())) {
+    return InvalidArgument("axis is ", axis, " but X has ", x.dims.size(),
+                           " dimensions");
+  }
+  const auto middle = x.dims.begin() + axis;
+  return std::vector<TensorType>{{x.dtype,
+                                  {NumElements(Dims(x.dims.begin(), middle)),
+                                   NumElements(Dims(middle, x.dims.end()))}}};
+}
+
 void DefineReshaping(OpRegistry& ops) {
   ops.Define("transpose2(X; axis: ints) -> Out", TransposeShape, "Out' -> X'");
   ops.Define("reshape2(X, ShapeTensor?; shape: ints = []) -> Out", ReshapeShape,
@@ -172,6 +185,8 @@ void DefineReshaping(OpRegistry& ops) {
   ops.Define("squeeze2(X; axes: ints = []) -> Out", SqueezeShape,
              "X, Out' -> X'");
   ops.Define("unsqueeze2(X; axes: ints) -> Out", UnsqueezeShape,
+             "X, Out' -> X'");
+  ops.Define("flatten2(X; axis: int = 1) -> Out", Flatten2Shape,
              "X, Out' -> X'");
 }
 
@@ -417,6 +432,21 @@ ShapeRule AxesOfX(std::string attr) {
   };
 }
 
+// As programs of Paddle 1.8 say it: how often, for each dimension.
+Types ExpandTimesShape(const OpTypes& t) {
+  TensorType out = t.in("X");
+  const Ints& times = t.attr<Ints>("expand_times");
+  if (times.size() != out.dims.size()) {
+    return InvalidArgument("expand_times has ", times.size(), " numbers for X ",
+                           ToString(out.dims));
+  }
+  for (size_t i = 0; i < times.size(); ++i) {
+    if (times[i] < 1) return InvalidArgument("expand_times has ", times[i]);
+    if (out.dims[i] >= 0) out.dims[i] *= times[i];
+  }
+  return std::vector<TensorType>{out};
+}
+
 void DefineCopying(OpRegistry& ops) {
   ops.Define("expand_v2(X, ShapeTensor?; shape: ints = []) -> Out", ExpandShape,
              "X, Out' -> X'");
@@ -430,6 +460,8 @@ void DefineCopying(OpRegistry& ops) {
   ops.Define("flip(X; axis: ints) -> Out", AxesOfX("axis"), "Out' -> X'");
   ops.Define("roll(X; shifts: ints, axis: ints = []) -> Out", AxesOfX("axis"),
              "Out' -> X'");
+  ops.Define("expand(X; expand_times: ints) -> Out", ExpandTimesShape,
+             "X, Out' -> X'");
 }
 
 // ---- types and facts

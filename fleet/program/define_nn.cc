@@ -170,6 +170,33 @@ Types GroupNormShape(const OpTypes& t) {
   return std::vector<TensorType>{x, saved, saved};
 }
 
+// X over its norm along `axis`.
+Types NormShape(const OpTypes& t) {
+  const TensorType& x = t.in("X");
+  ASSIGN_OR_RETURN(int64_t axis, NormalizeAxis(t.attr<int64_t>("axis"),
+                                               x.dims.size(), "axis"));
+  Dims dims = x.dims;
+  dims[axis] = 1;
+  return std::vector<TensorType>{x, {x.dtype, dims}};
+}
+
+// Every channel of every image by itself.
+Types InstanceNormShape(const OpTypes& t) {
+  const TensorType& x = t.in("X");
+  if (x.dims.size() < 3) {
+    return InvalidArgument("X must have at least three dimensions, not ",
+                           ToString(x.dims));
+  }
+  for (const char* slot : {"Scale", "Bias"}) {
+    if (t.has(slot) && KnownToDiffer(NumElements(t.in(slot).dims), x.dims[1])) {
+      return InvalidArgument(slot, " must have ", x.dims[1], " elements");
+    }
+  }
+  const int64_t saved =
+      x.dims[0] < 0 || x.dims[1] < 0 ? -1 : x.dims[0] * x.dims[1];
+  return std::vector<TensorType>{x, {x.dtype, {saved}}, {x.dtype, {saved}}};
+}
+
 void DefineNorms(OpRegistry& ops) {
   // In training Mean and Variance, the running statistics, are changed in
   // place: running = momentum * running + (1 - momentum) * batch. SavedMean and
@@ -192,6 +219,13 @@ void DefineNorms(OpRegistry& ops) {
       "group_norm(X, Scale?, Bias?; groups: int = 0, epsilon: float = 1e-05, "
       "data_layout: string = 'NCHW') -> Y, Mean!, Variance!",
       GroupNormShape, "X, Scale, Mean, Variance, Y' -> X', Scale', Bias'");
+  ops.Define("norm(X; axis: int = -1, epsilon: float = 1e-10) -> Out, Norm!",
+             NormShape, "Out, Norm, Out' -> X'");
+  ops.Define(
+      "instance_norm(X, Scale?, Bias?; epsilon: float = 1e-05) -> Y, "
+      "SavedMean!, SavedVariance!",
+      InstanceNormShape,
+      "X, Scale, SavedMean, SavedVariance, Y' -> X', Scale', Bias'");
 }
 
 // ---- embedding, dropout
@@ -258,6 +292,20 @@ Types DropoutShape(const OpTypes& t) {
   return std::vector<TensorType>{x, {x.dtype, mask}};
 }
 
+// The ids are [..., 1].
+Types OldOneHotShape(const OpTypes& t) {
+  const TensorType& x = t.in("X");
+  const int64_t depth = t.attr<int64_t>("depth");
+  if (x.dims.empty() || (x.dims.back() != 1 && x.dims.back() != -1)) {
+    return InvalidArgument("the last dimension of X ", ToString(x.dims),
+                           " must be 1");
+  }
+  if (depth < 1) return InvalidArgument("depth is ", depth);
+  Dims dims = x.dims;
+  dims.back() = depth;
+  return std::vector<TensorType>{{DType::kFloat32, dims}};
+}
+
 void DefineLookups(OpRegistry& ops) {
   // `padding_idx` -1: none. With `is_sparse` the gradient of W is a sparse
   // tensor of the rows that Ids names, duplicates not merged.
@@ -278,6 +326,10 @@ void DefineLookups(OpRegistry& ops) {
       "dropout_implementation: string = 'upscale_in_train', axis: ints = []) "
       "-> Out, Mask!",
       DropoutShape, "Mask, Out' -> X'");
+  ops.Define("one_hot(X; depth: int) -> Out!", OldOneHotShape);
+  // Gradients that hold rows: each row once; all rows.
+  ops.Define("merge_selected_rows(X) -> Out!", SameAs("X"));
+  ops.Define("get_tensor_from_selected_rows(X) -> Out!", SameAs("X"));
 }
 
 }  // namespace

@@ -21,7 +21,6 @@ void DefineAllOps(OpRegistry& ops) {
   DefineSearchOps(ops);
   DefineCreationOps(ops);
   DefineControlOps(ops);
-  DefineOlderOps(ops);
   DefineSequenceOps(ops);
   DefineCrfOps(ops);
   DefineDetectionOps(ops);

@@ -24,7 +24,6 @@ void DefineIndexingOps(OpRegistry& ops);
 void DefineSearchOps(OpRegistry& ops);
 void DefineCreationOps(OpRegistry& ops);
 void DefineControlOps(OpRegistry& ops);
-void DefineOlderOps(OpRegistry& ops);
 void DefineSequenceOps(OpRegistry& ops);
 void DefineOptimizerOps(OpRegistry& ops);
 void DefineCollectiveOps(OpRegistry& ops);
