@@ -21,6 +21,7 @@
 #include "fleet/base/status_matchers.h"
 #include "fleet/plan/prune.h"
 #include "fleet/program/text.h"
+#include "fleet/testing/temporary_folder.h"
 
 namespace fleet::exec {
 namespace {
@@ -38,8 +39,6 @@ using Sizes = std::vector<int64_t>;
 class SavedModelTest : public ::testing::Test {
  protected:
   SavedModelTest() {
-    std::string name = "/tmp/saved_model_XXXXXX";
-    folder_ = ::mkdtemp(name.data());
     AddVariable("x", {-1, 4}).is_data = true;
     AddVariable("label", {-1, 3}).is_data = true;
     AddVariable("w1", {4, 5}).persistable = true;
@@ -54,7 +53,6 @@ class SavedModelTest : public ::testing::Test {
     scope_.Get("w1") = at::randn({4, 5});
     scope_.Get("w2") = at::randn({5, 3});
   }
-  ~SavedModelTest() override { std::filesystem::remove_all(folder_); }
 
   program::Variable& AddVariable(const std::string& name, program::Dims dims) {
     return program_.block(0).AddVariable(
@@ -85,7 +83,8 @@ class SavedModelTest : public ::testing::Test {
   ops::OpLibrary library_;
   program::Program program_;
   Scope scope_;
-  base::Path folder_;
+  testing::TemporaryFolder temporary_;
+  const base::Path folder_ = temporary_.path();
 };
 
 TEST_F(SavedModelTest, BothLayoutsComeBackAndRun) {

@@ -2,7 +2,6 @@
 
 #include "fleet/launch/log_folder.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -12,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
+#include "fleet/testing/temporary_folder.h"
 
 namespace fleet::launch {
 namespace {
@@ -22,12 +22,6 @@ using testing::HasSubstr;
 
 class LogFolderTest : public testing::Test {
  protected:
-  LogFolderTest() {
-    std::string name = testing::TempDir() + "fleet-logs-XXXXXX";
-    root_ = mkdtemp(name.data());
-  }
-  ~LogFolderTest() override { fs::remove_all(root_); }
-
   std::string wanted() const { return root_ / "log"; }
 
   void Write(const fs::path& path, const std::string& text) {
@@ -46,7 +40,8 @@ class LogFolderTest : public testing::Test {
     return names;
   }
 
-  fs::path root_;
+  testing::TemporaryFolder temporary_;
+  const fs::path root_ = temporary_.path();
 };
 
 TEST_F(LogFolderTest, WhatAnEarlierJobLeftIsKeptApart) {
