@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/all.h>
 #include <ATen/ops/any.h>
@@ -324,6 +325,12 @@ Tensor PowScalarGrad(const Tensor& x, const Tensor& dout, double factor) {
 
 Tensor Clip(const Tensor& x, double min, double max) {
   TORCH_CHECK(min <= max, "min ", min, " is above max ", max);
+  if (x.is_sparse()) {  // a row that occurs twice is cut with its sum
+    const MergedRows merged = MergeRows(x);
+    return at::_sparse_coo_tensor_unsafe(merged.rows.unsqueeze(0),
+                                         at::clamp(merged.values, min, max),
+                                         x.sizes(), x.options());
+  }
   if (!at::isIntegralType(x.scalar_type(), true)) {
     return at::clamp(x, min, max);
   }

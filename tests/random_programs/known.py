@@ -7,33 +7,11 @@ import re
 # (name, modes, a pattern in the text of the model, what is wrong)
 KNOWN = (
     (
-        "rows joined",
-        ("planned", "crash", "two ranks", "two ranks, program"),
-        r"sparse=True|is_sparse=True",
-        "plans of programs in which the gradient of a sparse table comes out of concat, "
-        "split or a slice: loss = mean(concat([F.embedding(x[:, 0], w0, sparse=True), "
-        "w1], 1)), second run",
-    ),
-    (
-        "rows clipped by value",
-        ("plain", "planned"),
-        r"sparse=True[\s\S]*ClipGradByValue",
-        "programs clip a sparse gradient by value into a dense one: with "
-        "Adam(lazy_mode=True) rows that no id names move",
-    ),
-    (
         "lazy rows on ranks",
         ("two ranks, eager",),
         r"sparse=True[\s\S]*lazy_mode=True",
         "eager data parallel hands on the mean of sparse gradients as a dense one: with "
         "Adam(lazy_mode=True) rows that no id names move",
-    ),
-    (
-        "narrow convolution",
-        ("planned", "two ranks"),
-        r"nn\.Conv2D|ops\.\w*conv2d",
-        "plans of conv2d with kernel 1 and padding, or a kernel as wide as the input: "
-        "'could not convolve'",
     ),
 )
 

@@ -102,16 +102,7 @@ class ClipGradByValue(ClipGradBase):
         return _core.optim.Clip.by_value(self.min, self.max)
 
     def _append(self, gradients):
-        return [
-            _ops.clip(
-                _ops.get_tensor_from_selected_rows(gradient)
-                if _has_rows(gradient)
-                else gradient,
-                self.min,
-                self.max,
-            )
-            for gradient in gradients
-        ]
+        return [_ops.clip(gradient, self.min, self.max) for gradient in gradients]
 
     def __str__(self):
         return f"Clip Gradient By Value, min = {self.min:f}, max={self.max:f}"
