@@ -72,6 +72,10 @@ class Pass {
     g_.nodes.clear();
     for (Node& node : nodes) {
       Settle(node);
+      // What the node changes in place is not what was turned before.
+      for (int out : node.outputs) {
+        if (out != kNone && g_.values[out].pinned) turned_.erase(out);
+      }
       g_.nodes.push_back(std::move(node));
     }
     for (int* value : plain) {

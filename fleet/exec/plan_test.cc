@@ -413,6 +413,25 @@ TEST_F(PlanTest, ImagesWithTheChannelsLast) {
   ExpectAllDirect(*schedule);
 }
 
+TEST_F(PlanTest, AnImageThatIsUpdatedIsTurnedAgain) {
+  Data("x", {-1, 3, 9, 9});
+  const std::string image = Parameter("image", {2, 3, 9, 9});
+  auto conv = [&](const std::string& x) {
+    return Op("conv2d", {{"Input", {x}}, {"Filter", {"w"}}}, {"Output"});
+  };
+  Parameter("w", {8, 3, 3, 3});
+  std::string y = Binary("elementwise_add", conv("x"), conv(image));
+  std::string loss = Unary("mean", Unary("square", y));
+  Backward(loss);
+  Sgd(0.5);
+  std::string after = conv(image);
+  Compare(
+      [] {
+        return std::vector<at::Tensor>{at::randn({2, 3, 9, 9})};
+      },
+      {"x"}, {loss, after});
+}
+
 // Some of these have no fast form on bare memory, in one direction or both.
 TEST_F(PlanTest, ConvolutionsOfEverySmallShape) {
   struct Channels {
@@ -565,6 +584,26 @@ TEST_F(PlanTest, ExtensionsChangeGradientsThatAreViews) {
       EXPECT_NE(schedule->last_plan(), nullptr);
     }
   }
+}
+
+// The rows of the table's gradient and the gradient of `p` are one tensor in a
+// plain run.
+TEST_F(PlanTest, ExtensionsChangeWhatASparseGradientSees) {
+  Data("ids", {-1}, DType::kInt64);
+  std::string rows = Op("lookup_table_v2",
+                        {{"W", {Parameter("table", {7, 4})}}, {"Ids", {"ids"}}},
+                        {"Out"}, {{"is_sparse", Bool(true)}});
+  std::string y = Binary("elementwise_add", rows, Parameter("p", {5, 4}));
+  std::string loss = Unary("mean", Unary("square", y));
+  Backward(loss);
+  block().Append({.type = "exchange",
+                  .inputs = {{"X", {"p@GRAD"}}},
+                  .outputs = {{"Out", {"p@GRAD"}}}});
+  Sgd(0.1);
+  extensions_["exchange"] = std::make_shared<Exchange>();
+  Compare(
+      [] { return std::vector<at::Tensor>{at::randint(0, 7, {5}, at::kLong)}; },
+      {"ids"}, {loss});
 }
 
 TEST_F(PlanTest, AHomeOfSeveralStepsServesValuesThatDoNotMeet) {

@@ -29,6 +29,18 @@ bool Fits(const PlanSource::Type& type, const at::Tensor& value) {
          value.sizes() == at::IntArrayRef(type->dims);
 }
 
+// Whether a change of one may be seen in the other. The rows of a sparse
+// gradient are often those of a dense one.
+bool ShareMemory(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.defined() || !b.defined()) return false;
+  if (a.is_sparse()) {
+    return ShareMemory(a._indices(), b) || ShareMemory(a._values(), b);
+  }
+  if (b.is_sparse()) return ShareMemory(b, a);
+  return a.has_storage() && b.has_storage() &&
+         a.storage().is_alias_of(b.storage());
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Schedule>> Schedule::Compile(
@@ -172,11 +184,8 @@ Status Schedule::Load(Scope& scope, std::span<const at::Tensor> feeds) {
 void Schedule::Unshare(size_t step) {
   for (Place place : sharers_[step]) {
     at::Tensor& value = values_[place];
-    if (!value.defined() || !value.has_storage()) continue;
     for (Place changed : steps_[step]->in_place) {
-      const at::Tensor& other = values_[changed];
-      if (other.defined() && other.has_storage() &&
-          other.storage().is_alias_of(value.storage())) {
+      if (ShareMemory(value, values_[changed])) {
         value = value.clone();
         break;
       }
