@@ -473,6 +473,7 @@ def test_pixel_shuffle_and_unfold():
         T.Unfold(2, stride=1, padding=1),
         [x],
     )
+    compare(nn.Unfold(2, 2, 1, 3), T.Unfold(2, 2, 1, 3), [x])
     with pytest.raises(TypeError, match="upscale_factor must be an integer"):
         nn.PixelShuffle(1.5)
 

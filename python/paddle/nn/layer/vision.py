@@ -184,9 +184,12 @@ class PixelShuffle(Layer):
 
 
 class Unfold(Layer):
-    """The windows of an image as columns."""
+    """The windows of an image as columns.
 
-    def __init__(self, kernel_sizes, strides=1, paddings=0, dilations=1, name=None):
+    The order of the arguments is Paddle's, which is not that of `F.unfold`.
+    """
+
+    def __init__(self, kernel_sizes, dilations=1, paddings=0, strides=1, name=None):
         super().__init__()
         self.kernel_sizes = kernel_sizes
         self.strides = strides
