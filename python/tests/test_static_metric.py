@@ -45,6 +45,22 @@ def batches(count):
         yield np.concatenate([1 - share, share], 1), labels
 
 
+def test_the_states_of_auc_have_the_names_by_which_scripts_set_them_to_zero():
+    x, y = static.data("x", [None, 2]), static.data("y", [None, 1], "int64")
+    of_all, _, states = static.auc(x, y, num_thresholds=255)
+    names = [f"_generated_var_{i}" for i in range(4)]
+    assert [s.name for s in states] == names
+    assert static.create_global_var([1], 0, "int64").name == "_generated_var_4"
+    start()
+    first, second = batches(2)
+    run([of_all], {"x": first[0], "y": first[1]})
+    for name in names:
+        found = static.global_scope().find_var(name).get_tensor()
+        found.set(np.zeros(found.shape(), "int64"), paddle.CPUPlace())
+    (got,) = run([of_all], {"x": second[0], "y": second[1]})
+    np.testing.assert_allclose(got, [area(second[0][:, 1], second[1][:, 0])], 1e-6)
+
+
 def test_auc_of_all_batches_and_of_the_last_ones():
     x, y = static.data("x", [None, 2]), static.data("y", [None, 1], "int64")
     of_all, of_last, states = static.auc(x, y, num_thresholds=255, slide_steps=2)

@@ -2,6 +2,8 @@
 """Collectives as operations of programs: what paddle.distributed's functions do when
 they are given a Variable."""
 
+from ..utils import unique_name
+
 _REDUCTIONS = ("sum", "max", "min", "prod")
 
 
@@ -39,7 +41,8 @@ def all_gather(variables, variable, group):
     if shape[0] > 0:
         shape[0] *= num_ranks
     block = variable.block
-    joined = block.create_var(shape=shape, dtype=variable.dtype)
+    name = unique_name.generate("all_gather.tmp")
+    joined = block.create_var(name=name, shape=shape, dtype=variable.dtype)
     attrs = {**_ring(group), "use_calc_stream": True, "nranks": num_ranks}
     block.append_op("c_allgather", {"X": variable}, {"Out": joined}, attrs)
     variables.extend(split(joined, num_ranks, 0) if num_ranks > 1 else [joined])

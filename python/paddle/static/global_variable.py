@@ -16,7 +16,7 @@ def create_global_var(
     """A variable of block 0 that the startup program fills with `value`. It always
     outlives a run, as otherwise the startup program would fill it for nobody."""
     require_static("paddle.static.create_global_var")
-    name = unique_name.generate("global_var") if name is None else name
+    name = unique_name.generate("_generated_var") if name is None else name
     kind = convert(dtype)
     dims = [int(n) for n in shape]
     block = default_main_program().global_block()

@@ -37,7 +37,8 @@ def auc(input, label, curve="ROC", num_thresholds=2**12 - 1, topk=1, slide_steps
     input: probabilities [N, 2], the positive class last, or [N, 1].
     label: 0 or 1 for each row, [N, 1].
     Returns (area, area of the last batches, [their two states, the two states of all]);
-    the states count predictions by threshold and are persistable variables.
+    the states count predictions by threshold and are persistable variables, named
+    _generated_var_0 and so on as in Paddle: scripts find them by that to set them to 0.
     """
     require_static("paddle.static.auc")
     if curve not in ("ROC", "PR"):
@@ -51,13 +52,8 @@ def auc(input, label, curve="ROC", num_thresholds=2**12 - 1, topk=1, slide_steps
     recent = [(1 + slide_steps) * buckets + 1] if slide_steps else [1, buckets]
     with layer_guard(layer):
         states = [
-            persistable(unique_name.generate(f"{layer}.{kind}"), shape, 0, DType.int64)
-            for shape, kind in (
-                (recent, "batch_stat_pos"),
-                (recent, "batch_stat_neg"),
-                ([1, buckets], "stat_pos"),
-                ([1, buckets], "stat_neg"),
-            )
+            persistable(unique_name.generate("_generated_var"), shape, 0, DType.int64)
+            for shape in (recent, recent, [1, buckets], [1, buckets])
         ]
         of_batches = _append(
             input, label, states[:2], curve, num_thresholds, slide_steps
