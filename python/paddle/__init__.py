@@ -6,7 +6,8 @@ computing happens in C++.
 """
 
 from . import _later, framework
-from ._core import DataLossError, Tensor
+from ._core import DataLossError
+from ._core import EagerTensor as Tensor
 from .autograd import enable_grad, grad, is_grad_enabled, no_grad, set_grad_enabled
 from .batch import batch
 from .framework.dtype import (

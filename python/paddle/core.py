@@ -27,7 +27,7 @@ __all__ = [
     "op_proto_and_checker_maker",
 ]
 
-VarBase = _core.Tensor
+VarBase = _core.EagerTensor
 
 # What a failed check raised; ops now raise ValueError and the like.
 EnforceNotMet = Exception

@@ -187,7 +187,6 @@ void BindTensor(nb::module_& m) {
 
   nb::class_<Tensor>(m, "Tensor", nb::dynamic_attr(),
                      nb::is_weak_referenceable())
-      .def(nb::init<const Tensor&>())
       .def_prop_rw(
           "name",
           [](Tensor& t) {
@@ -302,6 +301,11 @@ void BindTensor(nb::module_& m) {
              return Tensor{GetItem(t.value, index)};
            })
       .def("__setitem__", SetItemInPlace);
+  nb::class_<EagerTensor, Tensor>(m, "EagerTensor", nb::dynamic_attr(),
+                                  nb::is_weak_referenceable())
+      .def("__init__", [](EagerTensor* self, const Tensor& tensor) {
+        new (self) EagerTensor{tensor};
+      });
 
   m.def(
       "from_object",

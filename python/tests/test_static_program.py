@@ -129,3 +129,39 @@ def test_a_variable_has_no_value():
     for use in (lambda: x.numpy(), lambda: float(x), lambda: bool(x), lambda: len(x)):
         with pytest.raises(TypeError, match="x"):
             use()
+
+
+# ---- variables are no Tensors
+
+
+def test_a_variable_is_no_tensor():
+    x = static.data("x", [None, 2])
+    weight = paddle.nn.Linear(2, 2).weight
+    for variable in (x, weight, x + 1, paddle.full([2], 1.0)):
+        assert isinstance(variable, static.Variable)
+        assert not isinstance(variable, paddle.Tensor)
+        assert paddle.is_tensor(variable)
+    value = paddle.to_tensor([1.0, 2.0])
+    assert isinstance(value, paddle.Tensor) and type(value).__name__ == "Tensor"
+    assert not isinstance(value, static.Variable)
+
+
+def test_values_that_a_program_computes_are_no_values_to_set():
+    weight = paddle.nn.Linear(2, 2).weight
+    drawn = paddle.normal(0.0, 0.02, [2, 2])
+    before = [op.type for op in static.default_main_program().global_block().ops]
+    with pytest.raises(TypeError, match="initializer.*program_guard.*startup program"):
+        weight.set_value(drawn)
+    after = [op.type for op in static.default_main_program().global_block().ops]
+    assert after == before
+
+    # What the message names begins training with such values, once.
+    startup = static.default_startup_program()
+    with static.program_guard(startup):
+        drawn = paddle.normal(5.0, 0.02, [2, 2])
+        paddle.assign(drawn, startup.global_block().var(weight.name))
+    start()
+    first = value_of(weight.name)
+    assert (np.abs(first - 5) < 1).all()
+    run([weight])
+    np.testing.assert_array_equal(value_of(weight.name), first)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameters: tensors that belong to a model and are trained."""
 
-from .._core import Tensor, Variable, building
+from .._core import EagerTensor, Variable, building
 from ..utils import unique_name
 from . import dtype as dtypes
 from .param_attr import ParamAttr, WeightNormParamAttr
@@ -9,7 +9,7 @@ from .param_attr import ParamAttr, WeightNormParamAttr
 __all__ = ["Parameter", "create_parameter"]
 
 
-class Parameter(Tensor):
+class Parameter(EagerTensor):
     """A Tensor that a Layer owns and an optimizer updates.
 
     It shares the memory of `value` and never leaves it: training, loading and

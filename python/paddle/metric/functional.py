@@ -17,7 +17,7 @@ def accuracy(input, label, k=1, correct=None, total=None, name=None):
     values, indices = paddle.topk(input, k)
     share, num_correct, num_total = _ops.accuracy(values, indices, label)
     if correct is not None:
-        correct.set_value(num_correct)
+        paddle.assign(num_correct, correct)
     if total is not None:
-        total.set_value(num_total)
+        paddle.assign(num_total, total)
     return share

@@ -58,14 +58,17 @@ def _assign_in_place(self, value):
 
 
 def _set_value(self, value, scope=None):
-    """Sets the value that the variable has in `scope`, the global one by default; a
-    Variable is assigned by an operation."""
+    """Sets the value that the variable has in `scope`, the global one by default."""
     from .executor import global_scope
 
     if isinstance(value, Variable):
-        self._assign_in_place(value)
-        return
-
+        raise TypeError(
+            f"set_value: {value.name} is a variable of a program and has no value that "
+            f"{self.name} could take. To begin training with values that are drawn or "
+            "computed, give the parameter an initializer (weight_attr=paddle.ParamAttr("
+            "initializer=...)), or call paddle.assign under program_guard of the "
+            "startup program; to change it in every run, call paddle.assign"
+        )
     scope = global_scope() if scope is None else scope
     found = scope.find_var(self.name)
     if found is None:

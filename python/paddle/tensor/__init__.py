@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions on tensors, and the same as methods of Tensor."""
+"""Functions on tensors, and the same as methods of Tensor.
 
-from .._core import Tensor
+The package's `_core.Tensor` is what functions take: a Tensor with a value, or a variable
+of a program. Users know it by its two kinds, `paddle.Tensor`, which is
+`_core.EagerTensor`, and `paddle.static.Variable`.
+"""
+
+from .._core import EagerTensor, Tensor
 from . import (
     attribute,
     inplace,
@@ -36,8 +41,9 @@ def _attach_methods():
         setattr(Tensor, name, member)
     # Python drops it where __eq__ is set.
     Tensor.__hash__ = object.__hash__
-    # Where others, such as pickle, find it.
-    Tensor.__module__ = "paddle"
+    # Its name among users, where others, such as pickle, find it.
+    EagerTensor.__name__ = EagerTensor.__qualname__ = "Tensor"
+    EagerTensor.__module__ = "paddle"
 
 
 _attach_methods()

@@ -17,7 +17,7 @@ def _dtype_of(function, x):
 
 
 def is_tensor(x):
-    """Whether `x` is a Tensor."""
+    """Whether `x` is a Tensor or a variable of a program."""
     return isinstance(x, Tensor)
 
 

@@ -6,7 +6,7 @@ import copy
 import weakref
 
 from .. import _core
-from .._core import DType, Tensor
+from .._core import DType, EagerTensor, Tensor
 from ..autograd.backward_mode import backward as _backward
 from ..framework import dtype as _dtype
 from ..framework.place import Place, device_of, place_of
@@ -176,7 +176,7 @@ def _deepcopy(self, memo):
             "only leaf Tensors can be deep-copied; use clone() or detach() first"
         )
     twin = type(self).__new__(type(self))
-    Tensor.__init__(twin, _fresh(self))
+    EagerTensor.__init__(twin, _fresh(self))
     memo[id(self)] = twin
     twin.stop_gradient = self.stop_gradient
     twin.persistable = self.persistable
@@ -198,7 +198,7 @@ def _rebuild(kind, data, dtype, name, stop_gradient, persistable, attributes):
     else:
         value = _core.from_object(data)
     x = kind.__new__(kind)
-    Tensor.__init__(x, value)
+    EagerTensor.__init__(x, value)
     x.stop_gradient = stop_gradient
     x.persistable = persistable
     x.name = name

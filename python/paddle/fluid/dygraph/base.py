@@ -47,7 +47,7 @@ def guard(place=None):
 
 def to_variable(value, name=None, zero_copy=None, dtype=None):
     """A Tensor of an array, a list or a number; a Tensor is returned as it is."""
-    if isinstance(value, paddle.Tensor):
+    if paddle.is_tensor(value):
         return value if dtype is None else paddle.cast(value, dtype)
     tensor = paddle.to_tensor(value, dtype=dtype)
     if name is not None:

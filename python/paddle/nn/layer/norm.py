@@ -536,8 +536,8 @@ def spectral_normalize(weight, u, v, dim, power_iters, eps):
     matrix = paddle.reshape(paddle.transpose(weight, order), [weight.shape[dim], -1])
     fixed = matrix.detach()
     for _ in range(power_iters):
-        v.set_value(_unit(paddle.matmul(fixed, u, transpose_x=True), eps))
-        u.set_value(_unit(paddle.matmul(fixed, v), eps))
+        paddle.assign(_unit(paddle.matmul(fixed, u, transpose_x=True), eps), v)
+        paddle.assign(_unit(paddle.matmul(fixed, v), eps), u)
     # Copies: the graph must not see what later calls do to u and v.
     left, right = u.detach().clone(), v.detach().clone()
     return weight / paddle.sum(paddle.matmul(matrix, right) * left)

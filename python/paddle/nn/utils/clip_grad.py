@@ -7,7 +7,7 @@ from ...autograd import no_grad
 
 
 def _with_gradients(parameters):
-    if isinstance(parameters, paddle.Tensor):
+    if paddle.is_tensor(parameters):
         parameters = [parameters]
     return [p for p in parameters if p.grad is not None]
 
