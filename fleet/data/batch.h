@@ -69,6 +69,10 @@ class BatchSource {
   virtual void Abort(Status why) = 0;
 
   virtual const std::vector<Slot>& slots() const = 0;
+
+  // Why a pass that has ended well had no batch, for messages: "it has no
+  // files". Of another pass it says nothing.
+  virtual std::string WhyEmpty() const = 0;
 };
 
 }  // namespace fleet::data

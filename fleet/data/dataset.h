@@ -50,6 +50,9 @@ struct PassOptions {
   bool drop_last = false;
 };
 
+// "its 3 samples do not fill a batch of 8, and what does not is dropped"
+std::string FewerThanABatch(uint64_t num_samples, size_t batch_size);
+
 // Options that were found good, and what they come to.
 struct DatasetPlan {
   DatasetOptions options;

@@ -27,4 +27,9 @@ Result<DatasetPlan> PlanDataset(DatasetOptions options) {
   return plan;
 }
 
+std::string FewerThanABatch(uint64_t num_samples, size_t batch_size) {
+  return base::Concat("its ", num_samples, " samples do not fill a batch of ",
+                      batch_size, ", and what does not is dropped");
+}
+
 }  // namespace fleet::data

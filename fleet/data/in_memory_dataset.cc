@@ -45,6 +45,14 @@ class MemoryPass final : public BatchSource {
   }
   void Abort(Status why) override { stop_.Raise(std::move(why)); }
   const std::vector<Slot>& slots() const override { return parser_->slots(); }
+  std::string WhyEmpty() const override {
+    const size_t count = samples_->order.size();
+    if (count > 0) return FewerThanABatch(count, batch_size_);
+    return base::Concat("it has no samples in memory: ",
+                        samples_->files.empty()
+                            ? "it was loaded from no files"
+                            : "its files hold none, or other workers have all");
+  }
 
  private:
   const std::shared_ptr<const Samples> samples_;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <atomic>
 #include <utility>
 
 #include "fleet/base/check.h"
@@ -55,7 +56,11 @@ class QueuePass final : public BatchSource {
     if (status.ok()) mine = std::exchange(next_, {});
     const bool found =
         drop_last_ ? mine.samples.size() == batch_size_ : !mine.samples.empty();
-    if (found) batch.number = ++number_;
+    if (found) {
+      batch.number = ++number_;
+    } else {
+      num_dropped_ += mine.samples.size();
+    }
     {
       base::MutexLock lock(mutex_);
       gathering_ = false;
@@ -73,6 +78,12 @@ class QueuePass final : public BatchSource {
     queue_.Abort(std::move(why));
   }
   const std::vector<Slot>& slots() const override { return parser_->slots(); }
+  std::string WhyEmpty() const override {
+    if (files_.empty()) return "it has no files";
+    const uint64_t count = num_dropped_.load();
+    return count > 0 ? FewerThanABatch(count, batch_size_)
+                     : "its files hold no samples";
+  }
 
  private:
   // Samples of a batch and what holds them.
@@ -104,6 +115,8 @@ class QueuePass final : public BatchSource {
   const size_t batch_size_;
   const bool drop_last_;
   base::BoundedQueue<std::shared_ptr<const SampleBlock>> queue_;
+
+  std::atomic<uint64_t> num_dropped_ = 0;  // samples that filled no batch
 
   base::Mutex mutex_;
   base::CondVar gathered_;

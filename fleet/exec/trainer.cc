@@ -195,9 +195,16 @@ class Training final {
     PrintLocked(line.str());
   }
 
+  // A pass without a batch is a failure: who goes on would save what was not
+  // trained over what was.
   Result<TrainStats> Finish() {
     base::MutexLock lock(mutex_);
     RETURN_IF_ERROR(outcome_);
+    if (stats_.num_batches == 0) {
+      return InvalidArgument(
+          options_.name,
+          ": the dataset gave no batch, so nothing ran: ", batches_.WhyEmpty());
+    }
     stats_.seconds = SecondsSince(begin_);
     return std::move(stats_);
   }

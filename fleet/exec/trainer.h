@@ -77,8 +77,9 @@ class Trainer final {
       : make_executor_(std::move(make_executor)), device_(device) {}
 
   // Runs the program once for each batch of `batches`. Slots that the program
-  // does not have are not fed; InvalidArgument when it has none of them. The
-  // first failure ends all threads; one of a batch names it and its file.
+  // does not have are not fed; InvalidArgument when it has none of them, and
+  // when there is no batch. The first failure ends all threads; one of a batch
+  // names it and its file.
   Result<TrainStats> Run(const program::Program& program, Scope& scope,
                          data::BatchSource& batches,
                          const TrainOptions& options);

@@ -267,6 +267,39 @@ TEST_F(TrainerTest, AnErrorOfTheDataEndsAll) {
               HasSubstr(path_ + ":331: slot 'x' (1 of 3): expected a number"));
 }
 
+TEST_F(TrainerTest, APassWithoutABatchIsAnError) {
+  data::DatasetOptions options{
+      .slots = {{.name = "x", .type = data::SlotType::kFloat32, .dims = {2}},
+                {.name = "y", .type = data::SlotType::kFloat32, .dims = {1}},
+                {.name = "id", .dims = {1}}}};
+  const auto why = [&](data::BatchSource& pass) {
+    const Status status =
+        trainer_.Run(program_, scope_, pass, Options(2)).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    return status.message();
+  };
+  const data::PassOptions large = {.batch_size = 1000, .drop_last = true};
+  auto queue = *data::QueueDataset::Make(options);
+  EXPECT_EQ(why(*queue->BeginPass({.batch_size = kBatch})),
+            "train_from_dataset: the dataset gave no batch, so nothing ran: it "
+            "has no files");
+  queue->SetFiles({path_});
+  EXPECT_THAT(why(*queue->BeginPass(large)),
+              HasSubstr("330 samples do not fill a batch of 1000"));
+  auto memory = *data::InMemoryDataset::Make(options);
+  memory->SetFiles({});
+  ASSERT_OK(memory->Load({}));
+  EXPECT_THAT(why(*memory->BeginPass({.batch_size = kBatch})),
+              HasSubstr("no samples in memory: it was loaded from no files"));
+  memory->SetFiles({path_});
+  ASSERT_OK(memory->Load({}));
+  EXPECT_THAT(why(*memory->BeginPass(large)),
+              HasSubstr("330 samples do not fill a batch of 1000"));
+  std::ofstream(path_, std::ios::trunc).close();
+  EXPECT_THAT(why(*queue->BeginPass({.batch_size = kBatch})),
+              HasSubstr("its files hold no samples"));
+}
+
 TEST_F(TrainerTest, AnInterruptEndsAll) {
   TrainOptions options = Options(2);
   options.interrupt = [] { return Unavailable("^C"); };

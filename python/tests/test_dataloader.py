@@ -133,7 +133,8 @@ def test_a_custom_collate_function_sees_samples(num_workers):
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_empty_datasets_and_empty_arrays(num_workers, leaves_nothing):
     assert list(DataLoader(Squares(0), batch_size=4, num_workers=num_workers)) == []
-    assert list(DataLoader(Squares(0), shuffle=True, num_workers=num_workers)) == []
+    with pytest.raises(ValueError, match="the dataset is empty"):
+        DataLoader(Squares(0), shuffle=True, num_workers=num_workers)
     assert list(DataLoader(Count(0), batch_size=4, num_workers=num_workers)) == []
     assert list(DataLoader(Squares(3), batch_sampler=[], num_workers=2)) == []
     no_rows = Call(2, lambda i: np.zeros((0, 3), "float32"))

@@ -487,6 +487,26 @@ def test_an_error_of_a_step_names_batch_and_file(ctr):
         executor.train_from_dataset(static.Program(), dataset)
 
 
+@pytest.mark.parametrize("kind", [QueueDataset, InMemoryDataset])
+def test_a_dataset_without_a_batch_trains_nothing_and_says_so(ctr, kind, tmp_path):
+    """A pattern that matches no file must not end in a model that was not trained."""
+    variables, loss = ctr_model(paddle.optimizer.SGD(0.1))
+    start()
+    executor = static.Executor(paddle.CPUPlace())
+    empty = tmp_path / "empty"
+    empty.touch()
+    for files, why in (([], "no files"), ([str(empty)], "hold no|files hold none")):
+        dataset = kind()
+        dataset.init(batch_size=16, use_var=variables)
+        dataset.set_filelist(files)
+        if kind is InMemoryDataset:
+            dataset.load_into_memory()
+        for run in (executor.train_from_dataset, executor.infer_from_dataset):
+            said = f"{run.__name__}: the dataset gave no batch.*({why})"
+            with pytest.raises(ValueError, match=said):
+                run(dataset=dataset)
+
+
 def test_the_older_names(ctr):
     variables, loss = ctr_model(paddle.optimizer.SGD(0.1))
     start()

@@ -119,7 +119,8 @@ def test_random_sampler_with_replacement_and_with_a_generator():
     drawn = list(RandomSampler(range(3), replacement=True, num_samples=50))
     assert len(drawn) == 50 and set(drawn) <= {0, 1, 2}
     assert list(RandomSampler(range(3), generator=iter([2, 2, 1, 0]))) == [2, 2, 1]
-    assert list(RandomSampler([])) == []
+    with pytest.raises(ValueError, match="the dataset is empty"):
+        RandomSampler([])
     with pytest.raises(ValueError, match="needs replacement=True"):
         RandomSampler(range(3), num_samples=2)
     with pytest.raises(TypeError, match="replacement"):

@@ -54,6 +54,10 @@ class RandomSampler(Sampler):
                     "replacement every sample is drawn once"
                 )
             _require_positive("RandomSampler", "num_samples", num_samples)
+        elif len(data_source) == 0:
+            raise ValueError(
+                "RandomSampler: the dataset is empty, so there is nothing to shuffle"
+            )
         self.replacement = replacement
         self._num_samples = num_samples
         self.generator = generator
