@@ -33,6 +33,7 @@ def main():
     ]
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     sys.path.insert(0, str(HERE))
+    import auto_cast
     import collectives
     import data_parallel
     import dataloader
@@ -47,7 +48,14 @@ def main():
     import tcp_collectives
 
     missed = sum(code != 0 for code in on_gpu)
-    modules = (eager_steps, static_steps, import_time, dataloader, collectives)
+    modules = (
+        eager_steps,
+        auto_cast,
+        static_steps,
+        import_time,
+        dataloader,
+        collectives,
+    )
     modules += (tcp_collectives, python_collectives, data_parallel, launch_time)
     modules += (static_collective, file_dataset, parameter_server)
     for module in modules:

@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
 #include <cctype>
-#include <optional>
-#include <set>
 #include <vector>
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/set.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "fleet/base/check.h"
-#include "fleet/ops/eager/auto_cast.h"
 #include "fleet/ops/eager/eager.h"
 #include "fleet/ops/kernels.h"
 #include "fleet/program/dtype.h"
 
+#include "auto_cast.h"
 #include "program.h"
 #include "status.h"
 #include "tensor.h"
@@ -41,11 +37,9 @@ const char* TypeName(nb::handle object) {
   return Py_TYPE(object.ptr())->tp_name;
 }
 
-// What eager calls cast their inputs to, while a caller wants it.
-std::optional<ops::AutoCast> auto_cast;
-
-// Whether every call compares what its shape rule says with what came out.
-bool check_shape_rules = false;
+// Whether every call of this thread compares what its shape rule says with what
+// came out.
+constinit thread_local bool check_shape_rules = false;
 
 // An op as a Python callable: inputs in slot order, then attributes, by
 // position or by name (slots in lower case).
@@ -99,7 +93,7 @@ class OpFunction {
       attrs.push_back(TakeAttr(def.attrs[i], given[def.inputs.size() + i]));
     }
 
-    if (auto_cast.has_value()) {
+    if (const ops::AutoCast* auto_cast = CurrentAutoCast()) {
       ThrowIfError(ops::CastInputs(*auto_cast, *Library().Find("cast"), op_,
                                    inputs, ends, DefaultContext()));
     }
@@ -530,19 +524,6 @@ void BindOps(nb::module_& m) {
       .def_prop_ro("name", &OpFunction::name)
       .def("__repr__",
            [](const OpFunction& f) { return "<op " + f.name() + ">"; });
-  m.def(
-      "set_auto_cast",
-      [](std::optional<DType> dtype, std::set<std::string> white,
-         std::set<std::string> black) {
-        auto_cast.reset();
-        if (!dtype.has_value()) return;
-        auto_cast.emplace();
-        auto_cast->dtype = *dtype;
-        auto_cast->white.insert(white.begin(), white.end());
-        auto_cast->black.insert(black.begin(), black.end());
-      },
-      nb::arg("dtype").none(), nb::arg("white"), nb::arg("black"),
-      "What eager calls cast their inputs to from now on; None: nothing.");
   m.def("check_shape_rules", [](bool on) { check_shape_rules = on; });
   m.def("op_definitions", &Definitions,
         "All ops, also those that only programs hold, by name: inputs, "

@@ -8,6 +8,7 @@ void BindStatus(nanobind::module_& m);
 void BindFile(nanobind::module_& m);
 void BindTensor(nanobind::module_& m);
 void BindOps(nanobind::module_& m);
+void BindAutoCast(nanobind::module_& m);
 void BindProgram(nanobind::module_& m);
 void BindExecutor(nanobind::module_& m);
 void BindPlan(nanobind::module_& m);
@@ -32,6 +33,7 @@ NB_MODULE(_core, m) {
   fleet::python::BindFile(m);
   fleet::python::BindTensor(m);
   fleet::python::BindOps(m);
+  fleet::python::BindAutoCast(m);
   fleet::python::BindProgram(m);
   fleet::python::BindExecutor(m);
   fleet::python::BindPlan(m);

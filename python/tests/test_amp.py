@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Eager training in mixed precision, against torch's."""
 
+import threading
+
 import numpy as np
 import paddle
 import paddle.nn.functional as F
@@ -92,6 +94,101 @@ def test_scopes_nest_and_end_also_with_an_error():
             raise ValueError
         assert paddle.matmul(a, a).dtype == paddle.bfloat16
     assert paddle.matmul(a, a).dtype == paddle.float32
+
+
+def kind():
+    a = tensor(3, 3)
+    return paddle.matmul(a, a).dtype
+
+
+def in_thread(function):
+    """What `function` returns in a thread of its own."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(function()))
+    thread.start()
+    thread.join(60)
+    return results[0]
+
+
+def test_a_thread_is_not_in_the_contexts_of_others():
+    def own():
+        before = kind()
+        with auto_cast(dtype="float16"):
+            return before, kind()
+
+    with auto_cast(dtype="bfloat16"):
+        assert in_thread(own) == (paddle.float32, paddle.float16)
+        assert kind() == paddle.bfloat16
+    assert kind() == paddle.float32
+
+
+def test_several_threads_may_be_inside_the_same_object():
+    shared = auto_cast(dtype="bfloat16")
+    inside, go_on = threading.Event(), threading.Event()
+    seen = []
+
+    def use():
+        with auto_cast(dtype="float16"):
+            with shared:
+                inside.set()
+                go_on.wait(60)
+                seen.append(kind())
+            seen.append(kind())
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    inside.wait(60)
+    with shared:
+        assert kind() == paddle.bfloat16
+    assert kind() == paddle.float32
+    go_on.set()
+    thread.join(60)
+    assert seen == [paddle.bfloat16, paddle.float16]
+
+
+def test_a_generator_leaves_its_own_context_whatever_was_entered_since():
+    def steps():
+        with auto_cast(dtype="bfloat16"):
+            yield kind()
+            yield kind()
+
+    first = steps()
+    assert next(first) == paddle.bfloat16
+    with auto_cast(dtype="float16"):
+        assert kind() == paddle.float16
+        first.close()
+        assert kind() == paddle.float16
+    assert kind() == paddle.float32
+    # Also one that another thread ends.
+    second = steps()
+    next(second)
+    assert kind() == paddle.bfloat16
+    in_thread(second.close)
+    assert kind() == paddle.float32
+
+
+def test_what_a_thread_left_open_ends_with_it():
+    in_thread(lambda: auto_cast(dtype="bfloat16").__enter__())
+    assert kind() == paddle.float32
+
+
+class Products(paddle.io.Dataset):
+    def __getitem__(self, index):
+        return kind().name
+
+    def __len__(self):
+        return 4
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_dataset_computes_the_same_with_workers_and_without(num_workers):
+    loader = paddle.io.DataLoader(
+        Products(), batch_size=2, num_workers=num_workers, collate_fn=list
+    )
+    with auto_cast(dtype="bfloat16"):
+        names = [name for batch in loader for name in batch]
+        assert kind() == paddle.bfloat16
+    assert set(names) == {"bfloat16"}, names
 
 
 def test_a_function_may_be_decorated():

@@ -3,6 +3,7 @@
 
 import contextlib
 import warnings
+from threading import get_ident
 
 from .. import _core
 from ..nn import Layer
@@ -11,27 +12,36 @@ from ..static.amp.fp16_utils import check_level
 
 __all__ = ["amp_guard", "auto_cast", "decorate"]
 
-_current = (None, set(), set())  # what _core.set_auto_cast was called with last
+# What has been asked for before, by the arguments. Making the lists takes as long as some
+# small steps of training.
+_known = {}
 
 
-def _set(state):
-    global _current
-    _core.set_auto_cast(*state)
-    _current = state
+def _lists(enable, custom_white_list, custom_black_list, level, dtype, use_promote):
+    """What _core.enter_auto_cast takes."""
+    level, dtype = check_level(level), check_amp_dtype(dtype)
+    lists = AutoMixedPrecisionLists(custom_white_list, custom_black_list, dtype=dtype)
+    if not enable or level == "O0":
+        return None
+    if level == "OD":
+        white, black = lists.white_list, set(_core.ops) - lists.white_list
+    elif level == "O1":
+        white, black = lists.white_list, lists.black_list
+    else:
+        # What is in neither follows what it is given.
+        white, _ = lists._white_and_gray("O2", use_promote=use_promote)
+        black = lists.unsupported_list if use_promote else lists.black_list - white
+    return _core.AutoCast(dtype, white, black)
 
 
-@contextlib.contextmanager
-def auto_cast(
-    enable=True,
-    custom_white_list=None,
-    custom_black_list=None,
-    level="O1",
-    dtype="float16",
-    use_promote=True,
-):
-    """Inside, functions cast what they are given: white ones to `dtype`, black ones to
-    float32, and others, if it is of both, to float32. Parameters stay as they are, and
-    gradients have the types of their tensors.
+def _fixed(names):
+    return names if names is None or isinstance(names, str) else frozenset(names)
+
+
+class auto_cast(contextlib.ContextDecorator):
+    """Inside, functions that this thread calls cast what they are given: white ones to
+    `dtype`, black ones to float32, and others, if it is of both, to float32. Parameters
+    stay as they are, and gradients have the types of their tensors.
 
     Args:
         enable: False computes as if there was no auto_cast around.
@@ -42,26 +52,40 @@ def auto_cast(
         dtype: 'float16' or 'bfloat16'.
         use_promote: at level O2, whether what is in no white list follows its inputs.
     """
-    level, dtype = check_level(level), check_amp_dtype(dtype)
-    lists = AutoMixedPrecisionLists(custom_white_list, custom_black_list, dtype=dtype)
-    if not enable or level == "O0":
-        state = (None, set(), set())
-    elif level == "OD":
-        everything = set(_core.ops)
-        state = (dtype, lists.white_list, everything - lists.white_list)
-    elif level == "O1":
-        state = (dtype, lists.white_list, lists.black_list)
-    else:
-        white, rest = lists._white_and_gray("O2", use_promote=use_promote)
-        black = lists.unsupported_list if use_promote else lists.black_list - white
-        state = (dtype, white, black)
-        del rest  # follows what it is given
-    before = _current
-    _set(state)
-    try:
-        yield
-    finally:
-        _set(before)
+
+    def __init__(
+        self,
+        enable=True,
+        custom_white_list=None,
+        custom_black_list=None,
+        level="O1",
+        dtype="float16",
+        use_promote=True,
+    ):
+        enable = bool(enable)
+        asked = enable, custom_white_list, custom_black_list, level, dtype, use_promote
+        if custom_white_list is not None or custom_black_list is not None:
+            white, black = _fixed(custom_white_list), _fixed(custom_black_list)
+            asked = enable, white, black, level, dtype, use_promote
+        try:
+            self._what = _known[asked]
+        except KeyError:
+            self._what = _known[asked] = _lists(*asked)
+        self._entered = []
+
+    def __enter__(self):
+        self._entered.append((get_ident(), _core.enter_auto_cast(self._what)))
+
+    def __exit__(self, *error):
+        entered = self._entered
+        if len(entered) > 1:
+            # Several threads may be inside the same one.
+            here = [pair for pair in entered if pair[0] == get_ident()]
+            pair = here[-1] if here else entered[-1]
+            entered.remove(pair)
+        else:
+            pair = entered.pop()
+        pair[1].leave()
 
 
 amp_guard = auto_cast
