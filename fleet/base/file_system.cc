@@ -11,6 +11,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "fleet/base/descriptor.h"
+
 namespace fleet::base {
 namespace {
 
@@ -38,30 +40,16 @@ Path TemporaryPath(const Path& path) {
 
 // A renamed file is safe only once its folder's entry is on disk.
 Status SyncFolder(const Path& folder) {
-  const int descriptor =
-      ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return PathError(errno, "open folder", folder);
-  const int error = ::fsync(descriptor) == 0 ? 0 : errno;
-  ::close(descriptor);
+  const Descriptor descriptor(
+      ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!descriptor.valid()) return PathError(errno, "open folder", folder);
+  const int error = ::fsync(descriptor.get()) == 0 ? 0 : errno;
   // Some network file systems cannot sync a folder and say EINVAL.
   if (error != 0 && error != EINVAL) {
     return PathError(error, "sync folder", folder);
   }
   return OkStatus();
 }
-
-// Closes on every way out.
-class Descriptor final {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { ::close(value_); }
-  int get() const { return value_; }
-
- private:
-  int value_;
-};
 
 }  // namespace
 
@@ -187,11 +175,11 @@ Status AtomicWriteFile(const Path& path, std::string_view bytes) {
 }
 
 Result<std::string> ReadFile(const Path& path) {
-  const int opened = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (opened < 0) return PathError(errno, "read", path);
-  const Descriptor descriptor(opened);
+  const Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!descriptor.valid()) return PathError(errno, "read", path);
   struct stat info = {};
-  if (::fstat(opened, &info) != 0) return PathError(errno, "read", path);
+  if (::fstat(descriptor.get(), &info) != 0)
+    return PathError(errno, "read", path);
   if (S_ISDIR(info.st_mode)) return PathError(EISDIR, "read", path);
 
   // The size is a first guess: the file may grow meanwhile, and files of /proc
@@ -201,7 +189,7 @@ Result<std::string> ReadFile(const Path& path) {
   while (true) {
     if (size == bytes.size()) bytes.resize(2 * bytes.size());
     const ssize_t count =
-        ::read(opened, bytes.data() + size,
+        ::read(descriptor.get(), bytes.data() + size,
                std::min(bytes.size() - size, kLargestTransfer));
     if (count < 0) {
       if (errno == EINTR) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "fleet/channel/fork.h"
+#include "fleet/base/fork.h"
 
 #include <csignal>
 #include <functional>
@@ -106,34 +106,6 @@ TEST_P(ForkedChild, LeavesItsParentsChannelAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Of, ForkedChild, testing::Values("tcp", "local"),
                          [](const auto& info) { return info.param; });
-
-TEST(Fd, IsClosedInAForkedChildAndStaysOpenInItsParent) {
-  int pipes[2];
-  ASSERT_EQ(pipe(pipes), 0);
-  Fd in(pipes[0]);
-  Fd out(pipes[1]);
-  Child child([&] {
-    const bool closed = write(out.get(), "x", 1) < 0 && errno == EBADF;
-    // A new descriptor of the same number is not closed by the old owner.
-    const int again = dup2(STDERR_FILENO, in.get());
-    in = Fd();
-    return closed && write(again, "", 0) == 0 ? 0 : 1;
-  });
-  EXPECT_EQ(child.Wait(), 0);
-  EXPECT_EQ(write(out.get(), "x", 1), 1);
-}
-
-TEST(Fd, GivesUpWhatIsReleased) {
-  int pipes[2];
-  ASSERT_EQ(pipe(pipes), 0);
-  const Fd in(pipes[0]);
-  Fd out(pipes[1]);
-  const int released = out.Release();
-  EXPECT_FALSE(out.valid());
-  Child child([&] { return write(released, "x", 1) == 1 ? 0 : 1; });
-  EXPECT_EQ(child.Wait(), 0);
-  EXPECT_EQ(close(released), 0);
-}
 
 }  // namespace
 }  // namespace fleet::channel

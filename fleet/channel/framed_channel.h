@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "fleet/base/fork.h"
 #include "fleet/base/mutex.h"
 #include "fleet/channel/byte_stream.h"
 #include "fleet/channel/channel.h"
-#include "fleet/channel/fork.h"
 #include "fleet/channel/waited.h"
 
 namespace fleet::channel {
@@ -45,7 +45,7 @@ class FramedChannel final : public Channel {
               Deadline deadline);
   size_t TakeFromAhead(MutableBytes into);
 
-  const Origin origin_;
+  const base::Origin origin_;
   std::unique_ptr<ByteStream> stream_;
 
   std::atomic<bool> aborted_ = false;

@@ -30,7 +30,8 @@ Status SendDescriptor(int socket, std::span<const std::byte> bytes, int fd) {
   return OkStatus();
 }
 
-Result<Fd> ReceiveDescriptor(int socket, std::span<std::byte> bytes) {
+Result<base::Descriptor> ReceiveDescriptor(int socket,
+                                           std::span<std::byte> bytes) {
   iovec piece{bytes.data(), bytes.size()};
   alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
@@ -40,13 +41,13 @@ Result<Fd> ReceiveDescriptor(int socket, std::span<std::byte> bytes) {
   message.msg_controllen = sizeof(space);
   const ssize_t count = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   if (count < 0) return ErrnoStatus(errno, "take memory");
-  Fd taken;
+  base::Descriptor taken;
   for (cmsghdr* at = CMSG_FIRSTHDR(&message); at != nullptr;
        at = CMSG_NXTHDR(&message, at)) {
     if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
     int fd;
     std::memcpy(&fd, CMSG_DATA(at), sizeof(fd));
-    taken = Fd(fd);
+    taken = base::Descriptor::OfThisProcess(fd);
   }
   if (count != static_cast<ssize_t>(bytes.size())) {
     return Unavailable("the peer left while it handed over memory");

@@ -18,7 +18,8 @@ Status SendDescriptor(int socket, std::span<const std::byte> bytes, int fd);
 // The other side, once WaitFor says that something has come; not valid when
 // the bytes came alone, or when this process has no descriptor left.
 // Unavailable when the peer is gone.
-Result<Fd> ReceiveDescriptor(int socket, std::span<std::byte> bytes);
+Result<base::Descriptor> ReceiveDescriptor(int socket,
+                                           std::span<std::byte> bytes);
 
 }  // namespace fleet::channel
 

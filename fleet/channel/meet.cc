@@ -85,7 +85,7 @@ Result<Hello> HelloOf(const Address& address, const MeetOptions& options) {
 }
 
 Result<std::unique_ptr<ByteStream>> MakeNetworkStream(
-    Fd fd, const MeetOptions& options) {
+    base::Descriptor fd, const MeetOptions& options) {
   if (options.carrier == Carrier::kUcx) return MakeUcxStream(std::move(fd));
   return MakeSocketStream(std::move(fd));
 }
@@ -96,8 +96,8 @@ Status CheckSecret(const MeetOptions& options) {
   return HmacSha256(options.secret, {}).status();
 }
 
-Result<Fd> OpenSocket(const SocketAddress& address) {
-  Fd fd = Fd::Open([&] {
+Result<base::Descriptor> OpenSocket(const SocketAddress& address) {
+  auto fd = base::Descriptor::OfThisProcess([&] {
     return socket(address.storage.ss_family,
                   SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   });
@@ -106,9 +106,9 @@ Result<Fd> OpenSocket(const SocketAddress& address) {
 }
 
 // One attempt to connect.
-Result<Fd> Dial(const SocketAddress& to, const MeetOptions& options,
-                Deadline deadline) {
-  ASSIGN_OR_RETURN(Fd fd, OpenSocket(to));
+Result<base::Descriptor> Dial(const SocketAddress& to,
+                              const MeetOptions& options, Deadline deadline) {
+  ASSIGN_OR_RETURN(base::Descriptor fd, OpenSocket(to));
   if (connect(fd.get(), to.get(), to.byte_size) != 0) {
     if (errno != EINPROGRESS && errno != EINTR) {
       return ErrnoStatus(errno, "connect");
@@ -130,13 +130,13 @@ Result<Fd> Dial(const SocketAddress& to, const MeetOptions& options,
 }
 
 struct Greeted {
-  Fd fd;
+  base::Descriptor fd;
   Identity peer;
 };
 
 // The caller's side of the hello.
-Result<Greeted> Greet(Fd fd, const Address& address, const MeetOptions& options,
-                      Deadline deadline) {
+Result<Greeted> Greet(base::Descriptor fd, const Address& address,
+                      const MeetOptions& options, Deadline deadline) {
   ASSIGN_OR_RETURN(const Hello mine, HelloOf(address, options));
   const HelloBytes my_bytes = Encode(mine);
   const base::InterruptCheck& interrupt = options.interrupt;
@@ -188,7 +188,7 @@ Result<Carrier> ParseCarrier(std::string_view text) {
 
 // A peer that connected and has not finished its hello.
 struct Listener::Guest {
-  Fd fd;
+  base::Descriptor fd;
   std::string where;
   Deadline patience = Deadline::Infinite();
   bool has_bytes = false;
@@ -207,8 +207,8 @@ struct Listener::Guest {
 };
 
 struct Listener::Parts {
-  Fd fd;
-  Fd wake;
+  base::Descriptor fd;
+  base::Descriptor wake;
   Address address;
   MeetOptions options;
 };
@@ -226,7 +226,7 @@ Result<std::unique_ptr<Listener>> Listener::Bind(const Address& address,
   ASSIGN_OR_RETURN(const std::vector<SocketAddress> candidates,
                    Resolve(address));
   const SocketAddress& at = candidates.front();
-  ASSIGN_OR_RETURN(Fd fd, OpenSocket(at));
+  ASSIGN_OR_RETURN(base::Descriptor fd, OpenSocket(at));
   if (!address.is_local()) {
     // A restarted server gets its port back while old connections die out. Two
     // listeners on one port stay impossible.
@@ -240,7 +240,7 @@ Result<std::unique_ptr<Listener>> Listener::Bind(const Address& address,
 }
 
 Result<std::unique_ptr<Listener>> Listener::Adopt(int fd, MeetOptions options) {
-  Fd owned(fd);
+  auto owned = base::Descriptor::OfThisProcess(fd);
   int type = 0;
   socklen_t byte_size = sizeof(type);
   if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &byte_size) != 0 ||
@@ -260,7 +260,8 @@ Result<std::unique_ptr<Listener>> Listener::Adopt(int fd, MeetOptions options) {
   return Make(std::move(owned), std::move(options));
 }
 
-Result<std::unique_ptr<Listener>> Listener::Make(Fd fd, MeetOptions options) {
+Result<std::unique_ptr<Listener>> Listener::Make(base::Descriptor fd,
+                                                 MeetOptions options) {
   RETURN_IF_ERROR(CheckSecret(options));
   ASSIGN_OR_RETURN(const SocketAddress own, OwnAddress(fd.get()));
   Address address = ToAddress(own);
@@ -268,7 +269,8 @@ Result<std::unique_ptr<Listener>> Listener::Make(Fd fd, MeetOptions options) {
   if (listen(fd.get(), kBacklog) != 0) {
     return ErrnoStatus(errno, "listen at " + address.ToString());
   }
-  Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  auto wake =
+      base::Descriptor::OfThisProcess(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return ErrnoStatus(errno, "eventfd");
   return std::make_unique<Listener>(Parts{
       std::move(fd), std::move(wake), std::move(address), std::move(options)});
@@ -347,7 +349,7 @@ Status Listener::TakeNewGuests() {
     Guest guest;
     SocketAddress from;
     from.byte_size = sizeof(from.storage);
-    guest.fd = Fd::Open([&] {
+    guest.fd = base::Descriptor::OfThisProcess([&] {
       return accept4(fd_.get(), from.get(), &from.byte_size,
                      SOCK_CLOEXEC | SOCK_NONBLOCK);
     });
@@ -458,7 +460,7 @@ Result<Connection> TryToConnect(const Address& address,
   if (ByUcx(address, options)) RETURN_IF_ERROR(LoadUcx());
   Status failure = NotFound("no address");
   for (const SocketAddress& to : candidates) {
-    Result<Fd> fd = Dial(to, options, deadline);
+    Result<base::Descriptor> fd = Dial(to, options, deadline);
     if (!fd.ok()) {
       failure = fd.status();
       continue;

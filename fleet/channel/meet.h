@@ -104,7 +104,8 @@ class Listener final {
  private:
   struct Guest;
 
-  static Result<std::unique_ptr<Listener>> Make(Fd fd, MeetOptions options);
+  static Result<std::unique_ptr<Listener>> Make(base::Descriptor fd,
+                                                MeetOptions options);
 
   Status aborted() const;
   // Sleeps until something happens, at most until `deadline` or until a guest's
@@ -119,8 +120,8 @@ class Listener final {
   Result<Connection> Welcome(Guest& guest);
   void Refuse(const Guest& guest, const Status& why);
 
-  const Fd fd_;
-  const Fd wake_;  // an eventfd, readable once aborted
+  const base::Descriptor fd_;
+  const base::Descriptor wake_;  // an eventfd, readable once aborted
   const Address address_;
   const MeetOptions options_;
   std::vector<Guest> guests_;

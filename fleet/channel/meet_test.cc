@@ -98,9 +98,10 @@ class Caller {
 };
 
 // A connected socket that says what the test wants.
-Fd Stranger(const Address& address) {
+base::Descriptor Stranger(const Address& address) {
   const SocketAddress to = Resolve(address).value().front();
-  Fd fd(socket(to.storage.ss_family, SOCK_STREAM, 0));
+  auto fd = base::Descriptor::OfThisProcess(
+      socket(to.storage.ss_family, SOCK_STREAM, 0));
   EXPECT_EQ(connect(fd.get(), to.get(), to.byte_size), 0);
   return fd;
 }
@@ -181,7 +182,7 @@ TEST(Meet, AMissingSecretIsSaidOnBothSides) {
 
 TEST(Meet, AnotherVersionIsSaidOnBothSides) {
   Host host;
-  Fd stranger = Stranger(host.address());
+  base::Descriptor stranger = Stranger(host.address());
   Hello hello;
   hello.version = 2;
   hello.sender.rank = 5;
@@ -203,7 +204,7 @@ TEST(Meet, AnotherVersionIsSaidOnBothSides) {
 
 TEST(Meet, GarbageIsRefusedAndShown) {
   Host host;
-  Fd stranger = Stranger(host.address());
+  base::Descriptor stranger = Stranger(host.address());
   ASSERT_OK(WriteAll(stranger.get(), Text("GET / HTTP/1.1\r\n\r\n"), Soon()));
   ExpectServes(host);
   EXPECT_THAT(host.refusals(),
@@ -213,8 +214,8 @@ TEST(Meet, GarbageIsRefusedAndShown) {
 
 TEST(Meet, ASilentPeerDelaysNobodyAndIsRefusedWhenItsTimeIsOver) {
   Host host("", 2s);
-  Fd silent = Stranger(host.address());
-  Fd short_of_words = Stranger(host.address());
+  base::Descriptor silent = Stranger(host.address());
+  base::Descriptor short_of_words = Stranger(host.address());
   ASSERT_OK(WriteAll(short_of_words.get(), Text("FLEETHI\n"), Soon()));
   ExpectServes(host);
   while (host.refusals().size() < 2) {
@@ -232,7 +233,7 @@ TEST(Meet, ASilentPeerDelaysNobodyAndIsRefusedWhenItsTimeIsOver) {
 
 TEST(Meet, APeerThatLeavesDuringItsHelloIsRefused) {
   Host host;
-  { Fd stranger = Stranger(host.address()); }
+  { base::Descriptor stranger = Stranger(host.address()); }
   ExpectServes(host);
   EXPECT_THAT(host.refusals(),
               ElementsAre(StatusIs(StatusCode::kUnavailable,
@@ -266,7 +267,7 @@ TEST(Meet, ConnectToNobodyIsDeadlineExceededAndNamesTheAddress) {
 }
 
 TEST(Meet, ConnectToSomethingElseThanFleetIsDataLoss) {
-  Fd fd(socket(AF_INET, SOCK_STREAM, 0));
+  auto fd = base::Descriptor::OfThisProcess(socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in any{};
   any.sin_family = AF_INET;
   any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -276,14 +277,15 @@ TEST(Meet, ConnectToSomethingElseThanFleetIsDataLoss) {
   own.byte_size = sizeof(own.storage);
   ASSERT_EQ(getsockname(fd.get(), own.get(), &own.byte_size), 0);
   Caller caller(ToAddress(own), Worker(1));
-  Fd guest(accept(fd.get(), nullptr, nullptr));
+  auto guest =
+      base::Descriptor::OfThisProcess(accept(fd.get(), nullptr, nullptr));
   ASSERT_OK(WriteAll(guest.get(), Text("SSH-2.0-OpenSSH\r\n"), Soon()));
   EXPECT_THAT(caller.Wait(),
               StatusIs(StatusCode::kDataLoss, HasSubstr("SSH-2.0-")));
 }
 
 TEST(Meet, ASocketBoundBySomebodyElseIsAdopted) {
-  Fd bound(socket(AF_INET, SOCK_STREAM, 0));
+  auto bound = base::Descriptor::OfThisProcess(socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in any{};
   any.sin_family = AF_INET;
   any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -75,7 +75,7 @@ size_t SegmentByteSize(size_t ring_byte_size) {
 
 class Mapping final {
  public:
-  static Result<Mapping> Of(const Fd& memory, size_t byte_size) {
+  static Result<Mapping> Of(const base::Descriptor& memory, size_t byte_size) {
     void* at = mmap(nullptr, byte_size, PROT_READ | PROT_WRITE, MAP_SHARED,
                     memory.get(), 0);
     if (at == MAP_FAILED) return ErrnoStatus(errno, "map shared memory");
@@ -132,7 +132,8 @@ void Pause() {
 class SharedMemoryStream final : public ByteStream {
  public:
   // `out_ring` is 0 for the maker of the memory, 1 for the taker.
-  SharedMemoryStream(Fd life, Mapping mapping, int out_ring, bool spin)
+  SharedMemoryStream(base::Descriptor life, Mapping mapping, int out_ring,
+                     bool spin)
       : life_(std::move(life)),
         mapping_(std::move(mapping)),
         byte_size_(mapping_.ring_byte_size()),
@@ -288,7 +289,7 @@ class SharedMemoryStream final : public ByteStream {
     read_ += count;
   }
 
-  const Fd life_;
+  const base::Descriptor life_;
   const Mapping mapping_;
   const size_t byte_size_;  // of a ring; a power of two
   RingControl& out_;
@@ -325,8 +326,9 @@ Status SendHandover(int socket, const Handover& handover, int memory) {
 // Sealed, so that no process can shorten it under the other's feet.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-Result<Fd> MakeMemory(size_t byte_size) {
-  Fd memory(memfd_create("fleet-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+Result<base::Descriptor> MakeMemory(size_t byte_size) {
+  auto memory = base::Descriptor::OfThisProcess(
+      memfd_create("fleet-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.valid()) return ErrnoStatus(errno, "shared memory");
   // Every page now: a page that cannot be had later would be a SIGBUS.
   if (fallocate(memory.get(), 0, 0, static_cast<off_t>(byte_size)) != 0 ||
@@ -341,7 +343,7 @@ Result<Fd> MakeMemory(size_t byte_size) {
 }  // namespace
 
 Result<std::unique_ptr<ByteStream>> OfferSharedMemory(
-    Fd life, const SharedMemoryOptions& options) {
+    base::Descriptor life, const SharedMemoryOptions& options) {
   if (options.ring_byte_size > kMaxRing) {
     return InvalidArgument("a ring of ", options.ring_byte_size, " bytes");
   }
@@ -349,7 +351,7 @@ Result<std::unique_ptr<ByteStream>> OfferSharedMemory(
       std::bit_ceil(std::max(options.ring_byte_size, kPage));
   const size_t byte_size = SegmentByteSize(ring_byte_size);
   Handover handover;
-  Result<Fd> memory = MakeMemory(byte_size);
+  Result<base::Descriptor> memory = MakeMemory(byte_size);
   if (!memory.ok()) {
     memory.status().message().copy(handover.reason,
                                    sizeof(handover.reason) - 1);
@@ -368,13 +370,13 @@ Result<std::unique_ptr<ByteStream>> OfferSharedMemory(
                                               std::move(mapping), 0, spin);
 }
 
-Result<std::unique_ptr<ByteStream>> TakeSharedMemory(Fd life,
+Result<std::unique_ptr<ByteStream>> TakeSharedMemory(base::Descriptor life,
                                                      Deadline deadline) {
   if (!WaitFor(life.get(), POLLIN, deadline)) {
     return DeadlineExceeded("no shared memory was handed over");
   }
   Handover handover;
-  ASSIGN_OR_RETURN(Fd memory,
+  ASSIGN_OR_RETURN(base::Descriptor memory,
                    ReceiveDescriptor(life.get(), std::as_writable_bytes(
                                                      std::span(&handover, 1))));
   if (handover.ring_byte_size == 0) {

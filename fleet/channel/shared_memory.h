@@ -35,11 +35,11 @@ struct SharedMemoryOptions {
 // Unavailable when there is no memory, and the peer is told; or when the peer
 // is gone.
 Result<std::unique_ptr<ByteStream>> OfferSharedMemory(
-    Fd life, const SharedMemoryOptions& options);
+    base::Descriptor life, const SharedMemoryOptions& options);
 
 // The other side: takes what OfferSharedMemory hands over. FailedPrecondition
 // when the peer had no memory, DeadlineExceeded when nothing came.
-Result<std::unique_ptr<ByteStream>> TakeSharedMemory(Fd life,
+Result<std::unique_ptr<ByteStream>> TakeSharedMemory(base::Descriptor life,
                                                      base::Deadline deadline);
 
 }  // namespace fleet::channel

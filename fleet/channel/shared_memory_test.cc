@@ -29,10 +29,11 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(SharedMemory, ProcessConformance,
                          testing::Values(SharedMemory("usual", {})));
 
-std::pair<Fd, Fd> ConnectedSockets() {
+std::pair<base::Descriptor, base::Descriptor> ConnectedSockets() {
   int fds[2] = {-1, -1};
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
-  return {Fd(fds[0]), Fd(fds[1])};
+  return {base::Descriptor::OfThisProcess(fds[0]),
+          base::Descriptor::OfThisProcess(fds[1])};
 }
 
 TEST(SharedMemory, LackOfMemoryIsAnErrorOnBothSides) {
@@ -63,7 +64,7 @@ TEST(SharedMemory, NothingHandedOverIsDeadlineExceeded) {
 
 TEST(SharedMemory, APeerThatLeavesInsteadOfHandingOverIsUnavailable) {
   auto [maker, taker] = ConnectedSockets();
-  maker = Fd();
+  maker = base::Descriptor();
   EXPECT_THAT(TakeSharedMemory(std::move(taker), Soon()),
               HasCode(StatusCode::kUnavailable));
 }

@@ -44,7 +44,7 @@ Status PeerGone(int error_number) {
 
 class SocketStream final : public ByteStream {
  public:
-  explicit SocketStream(Fd fd) : fd_(std::move(fd)) {
+  explicit SocketStream(base::Descriptor fd) : fd_(std::move(fd)) {
     // Not for every kind of socket, and none is needed to work.
     const int on = 1;
     (void)setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -105,14 +105,10 @@ class SocketStream final : public ByteStream {
     return count;
   }
 
-  const Fd fd_;
+  const base::Descriptor fd_;
 };
 
 }  // namespace
-
-Fd::~Fd() {
-  if (fd_ >= 0) ForkRegistry::Remove(fd_, /*close=*/true);
-}
 
 std::string Address::ToString() const {
   if (is_local()) return "@" + local_name;
@@ -275,7 +271,7 @@ Status ReadAll(int fd, std::span<std::byte> bytes, Deadline deadline,
   return OkStatus();
 }
 
-std::unique_ptr<ByteStream> MakeSocketStream(Fd fd) {
+std::unique_ptr<ByteStream> MakeSocketStream(base::Descriptor fd) {
   return std::make_unique<SocketStream>(std::move(fd));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Sockets: an owned descriptor, addresses, waits with deadlines, and the stream
+// Sockets: addresses, waits with deadlines, and the stream
 // of bytes over a connected socket. Nothing here raises SIGPIPE; descriptors
 // are closed on exec and do not block.
 
@@ -14,51 +14,15 @@
 #include <string>
 #include <string_view>
 #include <sys/socket.h>
-#include <utility>
 #include <vector>
 
 #include "fleet/base/deadline.h"
+#include "fleet/base/descriptor.h"
 #include "fleet/base/interrupt.h"
 #include "fleet/base/status.h"
 #include "fleet/channel/byte_stream.h"
-#include "fleet/channel/fork.h"
 
 namespace fleet::channel {
-
-// Owns a file descriptor and closes it. In a forked child it is closed from the
-// start (fork.h).
-class Fd final {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {
-    if (fd_ >= 0) ForkRegistry::Add(fd_);
-  }
-  // Of what `make` opens; no child is forked in between. Not valid() when it
-  // returns -1.
-  template <typename Make>
-  static Fd Open(Make make) {
-    Fd fd;
-    fd.fd_ = ForkRegistry::Open(make);
-    return fd;
-  }
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Fd();
-
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-  // Who gets it closes it.
-  int Release() {
-    if (fd_ >= 0) ForkRegistry::Remove(fd_, /*close=*/false);
-    return std::exchange(fd_, -1);
-  }
-
- private:
-  int fd_ = -1;
-};
 
 // Where a process listens.
 //   "10.0.0.7:9000", "[::1]:9000", "host-3:9000"   TCP; port 0: any free one
@@ -115,7 +79,7 @@ Status ReadAll(int fd, std::span<std::byte> bytes, base::Deadline deadline,
                const base::InterruptCheck& interrupt = {});
 
 // A stream over a connected TCP socket. Sets TCP_NODELAY.
-std::unique_ptr<ByteStream> MakeSocketStream(Fd fd);
+std::unique_ptr<ByteStream> MakeSocketStream(base::Descriptor fd);
 
 }  // namespace fleet::channel
 

@@ -23,11 +23,11 @@ struct ByHand {
   ByHand() {
     int fds[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) != 0) return;
-    raw = Fd(fds[0]);
-    channel =
-        std::make_unique<FramedChannel>("peer", MakeSocketStream(Fd(fds[1])));
+    raw = base::Descriptor::OfThisProcess(fds[0]);
+    channel = std::make_unique<FramedChannel>(
+        "peer", MakeSocketStream(base::Descriptor::OfThisProcess(fds[1])));
   }
-  Fd raw;
+  base::Descriptor raw;
   std::unique_ptr<FramedChannel> channel;
 };
 

@@ -48,7 +48,7 @@ Result<UcxEntry*> Load() {
 
 Status LoadUcx() { return Load().status(); }
 
-Result<std::unique_ptr<ByteStream>> MakeUcxStream(Fd life) {
+Result<std::unique_ptr<ByteStream>> MakeUcxStream(base::Descriptor life) {
   ASSIGN_OR_RETURN(UcxEntry* const open, Load());
   UcxOpening opening{.life = std::move(life), .status = {}, .stream = {}};
   open(&opening);

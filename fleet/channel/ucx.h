@@ -23,7 +23,7 @@ Status LoadUcx();
 // This end of a stream to the process at the other end of the connected socket
 // `life`, which calls the same function. Returns at once: that the two find
 // each other is the first thing that writing and reading wait for.
-Result<std::unique_ptr<ByteStream>> MakeUcxStream(Fd life);
+Result<std::unique_ptr<ByteStream>> MakeUcxStream(base::Descriptor life);
 
 }  // namespace fleet::channel
 

@@ -84,12 +84,13 @@ Status UcxStatus(ucs_status_t status, const char* what) {
 
 class UcxStream final : public ByteStream {
  public:
-  explicit UcxStream(Fd life) : life_(std::move(life)) {}
+  explicit UcxStream(base::Descriptor life) : life_(std::move(life)) {}
 
   // Once, before anything else.
   Status Start() {
-    for (Fd* event : {&wake_, &ring_}) {
-      *event = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    for (base::Descriptor* event : {&wake_, &ring_}) {
+      *event = base::Descriptor::OfThisProcess(
+          eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
       if (!event->valid()) return ErrnoStatus(errno, "eventfd");
     }
     RETURN_IF_ERROR(MakeWorker());
@@ -236,11 +237,11 @@ class UcxStream final : public ByteStream {
     if (leads_) Ring(ring_);
   }
 
-  static void Ring(const Fd& event) {
+  static void Ring(const base::Descriptor& event) {
     const uint64_t one = 1;
     (void)!write(event.get(), &one, sizeof(one));
   }
-  static void Silence(const Fd& event) {
+  static void Silence(const base::Descriptor& event) {
     uint64_t count = 0;
     (void)!read(event.get(), &count, sizeof(count));
   }
@@ -666,10 +667,10 @@ class UcxStream final : public ByteStream {
     NotifyLocked();
   }
 
-  const Fd life_;
-  Fd wake_;         // an eventfd, for the thread
-  Fd ring_;         // an eventfd, for who leads
-  int event_ = -1;  // of the worker, which closes it
+  const base::Descriptor life_;
+  base::Descriptor wake_;  // an eventfd, for the thread
+  base::Descriptor ring_;  // an eventfd, for who leads
+  int event_ = -1;         // of the worker, which closes it
 
   // All calls of UCX, and with them its callbacks, are made under it; the
   // callbacks say nothing of it, because the analysis cannot see that.

@@ -15,7 +15,7 @@ namespace fleet::channel {
 
 // The argument of MakeUcxStream and its answer.
 struct UcxOpening {
-  Fd life;
+  base::Descriptor life;
 
   Status status;
   std::unique_ptr<ByteStream> stream;

@@ -36,7 +36,7 @@ bool IsOwnAddress(const std::string& host) {
   const auto addresses = channel::Resolve({.host = host});
   if (!addresses.ok()) return false;
   for (const channel::SocketAddress& address : *addresses) {
-    const channel::Fd fd(
+    const auto fd = base::Descriptor::OfThisProcess(
         socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (fd.valid() && bind(fd.get(), address.get(), address.byte_size) == 0) {
       return true;

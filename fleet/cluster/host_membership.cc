@@ -104,7 +104,7 @@ channel::MeetOptions HostMembership::MeetingOptions() const {
   return options;
 }
 
-Status HostMembership::Open(const MeetingPlace& place, channel::Fd socket,
+Status HostMembership::Open(const MeetingPlace& place, base::Descriptor socket,
                             Deadline deadline) {
   if (socket.valid()) {
     // The socket itself stays open for the job after this one: bound anew, it
@@ -508,9 +508,9 @@ Result<std::unique_ptr<Membership>> JoinAsHost(const Role& role,
   Result<MeetingPlace> found = FindMeetingPlace(role);
   if (!found.ok() && !alone) return found.status();
   const MeetingPlace place = found.ok() ? *std::move(found) : MeetingPlace();
-  channel::Fd listener;
+  base::Descriptor listener;
   if (ListensAt(options.listen_fd, place)) {
-    listener = channel::Fd(options.listen_fd);
+    listener = base::Descriptor::OfThisProcess(options.listen_fd);
   }
   auto host = std::make_unique<HostMembership>(role, place, std::move(options));
   if (!alone) {

@@ -36,7 +36,7 @@ class HostMembership final : public Membership {
   ~HostMembership() override;
 
   // Listens on `listener`, or at `place` if that is not valid.
-  Status Open(const MeetingPlace& place, channel::Fd listener,
+  Status Open(const MeetingPlace& place, base::Descriptor listener,
               base::Deadline deadline);
   // Until all ranks have joined.
   Status WaitForAll(base::Deadline deadline);
@@ -118,7 +118,7 @@ class HostMembership final : public Membership {
 
   static constexpr uint64_t kSelf = 1;  // this process as a caller of the store
   RemoteStore store_;
-  channel::Fd socket_;  // that the launcher gave; `listener_` has a copy
+  base::Descriptor socket_;  // that the launcher gave; `listener_` has a copy
   std::unique_ptr<channel::Listener> listener_;
   std::thread acceptor_;
 };

@@ -6,8 +6,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "fleet/base/fork.h"
 #include "fleet/base/log.h"
-#include "fleet/channel/fork.h"
 #include "fleet/cluster/membership_protocol.h"
 
 namespace fleet::cluster {
@@ -52,7 +52,7 @@ class OwnMembership final : public Membership {
   }
 
  private:
-  const channel::Origin origin_;
+  const base::Origin origin_;
   std::unique_ptr<Membership> real_;
 };
 

@@ -354,12 +354,13 @@ TEST(MembershipJoin, AWrongSecretIsRefusedAndDisturbsNobody) {
 }
 
 // Connects to the job's port and sends `text`.
-channel::Fd Stranger(const Endpoint& endpoint, std::string_view text) {
+base::Descriptor Stranger(const Endpoint& endpoint, std::string_view text) {
   channel::Address address;
   address.host = endpoint.host;
   address.port = endpoint.port;
   const channel::SocketAddress to = Resolve(address).value().front();
-  channel::Fd fd(socket(to.storage.ss_family, SOCK_STREAM, 0));
+  auto fd = base::Descriptor::OfThisProcess(
+      socket(to.storage.ss_family, SOCK_STREAM, 0));
   EXPECT_EQ(connect(fd.get(), to.get(), to.byte_size), 0);
   EXPECT_EQ(write(fd.get(), text.data(), text.size()),
             static_cast<ssize_t>(text.size()));
@@ -368,8 +369,9 @@ channel::Fd Stranger(const Endpoint& endpoint, std::string_view text) {
 
 TEST(MembershipJoin, GarbageAndSilenceAtThePortDisturbNobody) {
   WaitingJob job;
-  const channel::Fd silent = Stranger(job.endpoint(), "");
-  const channel::Fd web = Stranger(job.endpoint(), "GET / HTTP/1.1\r\n\r\n");
+  const base::Descriptor silent = Stranger(job.endpoint(), "");
+  const base::Descriptor web =
+      Stranger(job.endpoint(), "GET / HTTP/1.1\r\n\r\n");
   job.Join(1);
 }
 

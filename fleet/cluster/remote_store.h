@@ -20,10 +20,10 @@
 #include <string_view>
 
 #include "fleet/base/deadline.h"
+#include "fleet/base/fork.h"
 #include "fleet/base/interrupt.h"
 #include "fleet/base/mutex.h"
 #include "fleet/base/status.h"
-#include "fleet/channel/fork.h"
 #include "fleet/cluster/message.h"
 #include "fleet/cluster/store.h"
 
@@ -86,7 +86,7 @@ class RemoteStore final : public Store {
                           base::Deadline deadline);
 
   const Options options_;
-  const channel::Origin origin_;
+  const base::Origin origin_;
   base::Mutex mutex_;
   uint64_t next_number_ GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, std::shared_ptr<Call>> calls_ GUARDED_BY(mutex_);

@@ -161,12 +161,13 @@ Result<Region> SharedMemory::MakeRegion(size_t byte_size, Deadline deadline) {
   }
   const size_t total =
       kPageByteSize + static_cast<size_t>(size()) * region.stride;
-  channel::Fd memory;
+  base::Descriptor memory;
   if (rank() == 0) {
     // Of all ranks together; each sees only its own part below.
     const Status available = CheckAvailable(total);
-    Result<channel::Fd> made = available.ok() ? MakeSharedMemory(total)
-                                              : Result<channel::Fd>(available);
+    Result<base::Descriptor> made = available.ok()
+                                        ? MakeSharedMemory(total)
+                                        : Result<base::Descriptor>(available);
     RETURN_IF_ERROR(exchange_->Give(made));
     memory = std::move(*made);
   } else {
@@ -279,7 +280,7 @@ Status SharedMemory::ReadRing(std::span<std::byte> bytes, int from,
 namespace {
 
 struct Segment {
-  channel::Fd memory;
+  base::Descriptor memory;
   Mapping mapping;
 };
 
@@ -300,9 +301,9 @@ Result<Segment> ShareSegment(const Meeting& meeting, MemoryExchange& exchange,
   if (meeting.rank == 0) {
     Result<Segment> segment = MakeSegment(meeting);
     if (!segment.ok()) {
-      return exchange.Give(Result<channel::Fd>(segment.status()));
+      return exchange.Give(Result<base::Descriptor>(segment.status()));
     }
-    Result<channel::Fd> memory = std::move(segment->memory);
+    Result<base::Descriptor> memory = std::move(segment->memory);
     RETURN_IF_ERROR(exchange.Give(memory));
     segment->memory = std::move(*memory);
     return segment;

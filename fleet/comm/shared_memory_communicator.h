@@ -93,8 +93,8 @@ inline Call Unpack(const Line& line, const Call& mine) {
 class SharedMemory final : public Communicator {
  public:
   SharedMemory(const Meeting& meeting, CommunicatorOptions options,
-               std::unique_ptr<MemoryExchange> exchange, channel::Fd memory,
-               Mapping mapping)
+               std::unique_ptr<MemoryExchange> exchange,
+               base::Descriptor memory, Mapping mapping)
       : Communicator(meeting.rank, meeting.size, std::move(options)),
         exchange_(std::move(exchange)),
         memory_(std::move(memory)),
@@ -293,7 +293,7 @@ class SharedMemory final : public Communicator {
                   Deadline deadline);
 
   const std::unique_ptr<MemoryExchange> exchange_;
-  const channel::Fd memory_;
+  const base::Descriptor memory_;
   const Mapping mapping_;
   Control control_;
   std::byte* const stages_;

@@ -23,7 +23,6 @@ namespace fleet::comm {
 namespace {
 
 using base::Deadline;
-using channel::Fd;
 
 // Guests between connect and the end of their introduction. More wait in the
 // kernel.
@@ -69,9 +68,10 @@ bool Same(const Token& a, const Token& b) {
   return differs == 0;
 }
 
-Result<Fd> OpenSocket(const channel::SocketAddress& address) {
-  Fd fd(socket(address.storage.ss_family,
-               SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Result<base::Descriptor> OpenSocket(const channel::SocketAddress& address) {
+  auto fd = base::Descriptor::OfThisProcess(
+      socket(address.storage.ss_family,
+             SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return ErrnoStatus(errno, "socket");
   return fd;
 }
@@ -86,7 +86,7 @@ Result<channel::SocketAddress> LocalAddress(std::string name) {
 
 // A connection whose introduction has not come whole.
 struct Guest {
-  Fd fd;
+  base::Descriptor fd;
   Introduction introduction;
   size_t got = 0;
   Deadline patience = Deadline::After(kGuestPatience);
@@ -107,7 +107,7 @@ struct Guest {
 // Rank 0's side of the start: takes connections until all ranks are there.
 class Reception final {
  public:
-  Reception(Fd listener, const Token& token, int size)
+  Reception(base::Descriptor listener, const Token& token, int size)
       : listener_(std::move(listener)), token_(token), ranks_(size) {}
 
   bool complete() const { return missing().empty(); }
@@ -120,7 +120,7 @@ class Reception final {
     return ranks;
   }
 
-  Fd TakeRank(int rank) { return std::move(ranks_[rank]); }
+  base::Descriptor TakeRank(int rank) { return std::move(ranks_[rank]); }
 
   // Waits until somebody moves, at most until `deadline`, and goes on with it.
   Status Step(Deadline deadline) {
@@ -135,8 +135,8 @@ class Reception final {
     (void)poll(entries.data(), entries.size(), channel::PollTimeout(deadline));
     std::erase_if(guests_, [&](Guest& guest) { return Finished(guest); });
     while (guests_.size() < kMaxGuests) {
-      Fd fd(accept4(listener_.get(), nullptr, nullptr,
-                    SOCK_CLOEXEC | SOCK_NONBLOCK));
+      auto fd = base::Descriptor::OfThisProcess(accept4(
+          listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!fd.valid()) {
         if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) break;
         return ErrnoStatus(errno, "accept");
@@ -162,21 +162,21 @@ class Reception final {
     return true;
   }
 
-  const Fd listener_;
+  const base::Descriptor listener_;
   const Token token_;
-  std::vector<Fd> ranks_;
+  std::vector<base::Descriptor> ranks_;
   std::vector<Guest> guests_;
 };
 
-Result<std::vector<Fd>> AcceptAll(const Meeting& meeting,
-                                  const base::InterruptCheck& interrupt,
-                                  Deadline deadline) {
+Result<std::vector<base::Descriptor>> AcceptAll(
+    const Meeting& meeting, const base::InterruptCheck& interrupt,
+    Deadline deadline) {
   ASSIGN_OR_RETURN(const Token name, RandomToken());
   ASSIGN_OR_RETURN(const Token token, RandomToken());
   const std::string name_text(name.data(), name.size());
   ASSIGN_OR_RETURN(const channel::SocketAddress address,
                    LocalAddress(name_text));
-  ASSIGN_OR_RETURN(Fd listener, OpenSocket(address));
+  ASSIGN_OR_RETURN(base::Descriptor listener, OpenSocket(address));
   if (bind(listener.get(), address.get(), address.byte_size) != 0 ||
       listen(listener.get(), meeting.size) != 0) {
     return ErrnoStatus(errno, "listen");
@@ -193,13 +193,14 @@ Result<std::vector<Fd>> AcceptAll(const Meeting& meeting,
     RETURN_IF_ERROR(reception.Step(
         Earlier(deadline, Deadline::After(base::kInterruptInterval))));
   }
-  std::vector<Fd> ranks(meeting.size);
+  std::vector<base::Descriptor> ranks(meeting.size);
   for (int i = 1; i < meeting.size; ++i) ranks[i] = reception.TakeRank(i);
   return ranks;
 }
 
-Result<Fd> Introduce(const Meeting& meeting,
-                     const base::InterruptCheck& interrupt, Deadline deadline) {
+Result<base::Descriptor> Introduce(const Meeting& meeting,
+                                   const base::InterruptCheck& interrupt,
+                                   Deadline deadline) {
   Result<std::vector<std::string>> found =
       meeting.store->Wait({meeting.prefix + "shared_memory"}, deadline);
   if (!found.ok()) return found.status().WithContext("no sign of rank 0");
@@ -213,7 +214,7 @@ Result<Fd> Introduce(const Meeting& meeting,
   introduction.rank = meeting.rank;
   ASSIGN_OR_RETURN(const channel::SocketAddress address,
                    LocalAddress(text.substr(0, kSize)));
-  ASSIGN_OR_RETURN(Fd fd, OpenSocket(address));
+  ASSIGN_OR_RETURN(base::Descriptor fd, OpenSocket(address));
   while (connect(fd.get(), address.get(), address.byte_size) != 0) {
     if (errno != EAGAIN && errno != EINTR) {
       return ErrnoStatus(errno, "connect to rank 0");
@@ -236,19 +237,20 @@ Result<std::unique_ptr<MemoryExchange>> MemoryExchange::Connect(
   auto exchange = std::make_unique<MemoryExchange>();
   if (meeting.size == 1) return exchange;
   if (meeting.rank == 0) {
-    ASSIGN_OR_RETURN(std::vector<Fd> ranks,
+    ASSIGN_OR_RETURN(std::vector<base::Descriptor> ranks,
                      AcceptAll(meeting, interrupt, deadline));
     for (int i = 1; i < meeting.size; ++i) {
       exchange->peers_.push_back({i, std::move(ranks[i])});
     }
   } else {
-    ASSIGN_OR_RETURN(Fd fd, Introduce(meeting, interrupt, deadline));
+    ASSIGN_OR_RETURN(base::Descriptor fd,
+                     Introduce(meeting, interrupt, deadline));
     exchange->peers_.push_back({0, std::move(fd)});
   }
   return exchange;
 }
 
-Status MemoryExchange::Give(const Result<Fd>& memory) {
+Status MemoryExchange::Give(const Result<base::Descriptor>& memory) {
   Handover handover;
   if (!memory.ok()) {
     handover.code = static_cast<int32_t>(memory.status().code());
@@ -268,8 +270,8 @@ Status MemoryExchange::Give(const Result<Fd>& memory) {
   return outcome;
 }
 
-Result<Fd> MemoryExchange::Take(const base::InterruptCheck& interrupt,
-                                Deadline deadline) {
+Result<base::Descriptor> MemoryExchange::Take(
+    const base::InterruptCheck& interrupt, Deadline deadline) {
   const int socket = peers_.front().fd.get();
   RETURN_IF_ERROR(
       base::WaitInterruptibly(deadline, interrupt, [&](Deadline slice) {
@@ -277,7 +279,7 @@ Result<Fd> MemoryExchange::Take(const base::InterruptCheck& interrupt,
         return DeadlineExceeded("rank 0 handed over no memory");
       }));
   Handover handover;
-  Result<Fd> memory = channel::ReceiveDescriptor(
+  Result<base::Descriptor> memory = channel::ReceiveDescriptor(
       socket, std::as_writable_bytes(std::span(&handover, 1)));
   if (!memory.ok()) return Unavailable("rank 0 is gone");
   if (handover.code != 0) {

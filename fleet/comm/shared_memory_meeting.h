@@ -32,10 +32,10 @@ class MemoryExchange final {
 
   // From rank 0 to all others: `memory`, or why there is none. Does not wait.
   // Returns what `memory` holds, or Unavailable when a rank is gone.
-  Status Give(const Result<channel::Fd>& memory);
+  Status Give(const Result<base::Descriptor>& memory);
   // By the others. What Give was given.
-  Result<channel::Fd> Take(const base::InterruptCheck& interrupt,
-                           base::Deadline deadline);
+  Result<base::Descriptor> Take(const base::InterruptCheck& interrupt,
+                                base::Deadline deadline);
 
   // Ranks whose connection to this one is gone: rank 0 sees all, the others
   // see rank 0.
@@ -44,7 +44,7 @@ class MemoryExchange final {
  private:
   struct Peer {
     int rank;
-    channel::Fd fd;
+    base::Descriptor fd;
   };
 
   std::vector<Peer> peers_;

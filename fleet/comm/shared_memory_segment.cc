@@ -57,8 +57,9 @@ Status CheckAvailable(size_t byte_size) {
                      " are left");
 }
 
-Result<channel::Fd> MakeSharedMemory(size_t byte_size) {
-  channel::Fd memory(memfd_create("fleet", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+Result<base::Descriptor> MakeSharedMemory(size_t byte_size) {
+  auto memory = base::Descriptor::OfThisProcess(
+      memfd_create("fleet", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.valid() ||
       ftruncate(memory.get(), static_cast<off_t>(byte_size)) != 0 ||
       fcntl(memory.get(), F_ADD_SEALS, kSeals) != 0) {
@@ -69,7 +70,7 @@ Result<channel::Fd> MakeSharedMemory(size_t byte_size) {
   return memory;
 }
 
-Result<Mapping> Mapping::Of(const channel::Fd& memory, size_t byte_size) {
+Result<Mapping> Mapping::Of(const base::Descriptor& memory, size_t byte_size) {
   const int seals = fcntl(memory.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals ||
       lseek(memory.get(), 0, SEEK_END) != static_cast<off_t>(byte_size)) {
@@ -89,7 +90,7 @@ Result<Mapping> Mapping::Of(const channel::Fd& memory, size_t byte_size) {
   return mapping;
 }
 
-Status Mapping::Reserve(const channel::Fd& memory, size_t begin,
+Status Mapping::Reserve(const base::Descriptor& memory, size_t begin,
                         size_t byte_size) const {
   RETURN_IF_ERROR(CheckAvailable(byte_size));
   if (byte_size >= kHugePageByteSize) {

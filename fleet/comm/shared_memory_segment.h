@@ -21,13 +21,13 @@ inline constexpr size_t kPageByteSize = 4096;
 Status CheckAvailable(size_t byte_size);
 
 // New memory of `byte_size` zeros. No page of it exists yet: see Reserve.
-Result<channel::Fd> MakeSharedMemory(size_t byte_size);
+Result<base::Descriptor> MakeSharedMemory(size_t byte_size);
 
 // A view of such memory, read and write.
 class Mapping final {
  public:
   // DataLoss when `memory` is not sealed memory of `byte_size`.
-  static Result<Mapping> Of(const channel::Fd& memory, size_t byte_size);
+  static Result<Mapping> Of(const base::Descriptor& memory, size_t byte_size);
   Mapping() = default;
   Mapping(Mapping&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
@@ -42,7 +42,7 @@ class Mapping final {
   // Takes pages of `memory` for [begin, begin + byte_size) now: one that cannot
   // be had later would be a SIGBUS. Large pages where the system gives them.
   // Unavailable when there is not so much memory.
-  Status Reserve(const channel::Fd& memory, size_t begin,
+  Status Reserve(const base::Descriptor& memory, size_t begin,
                  size_t byte_size) const;
 
   // Pages that exist already need no fault when they are first touched.

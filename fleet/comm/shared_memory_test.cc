@@ -366,16 +366,17 @@ TEST(SharedMemory, StrangersNeitherGetInNorDisturb) {
   address.local_name = found[0].substr(0, 32);
   ASSERT_OK_AND_ASSIGN(auto resolved, channel::Resolve(address));
   auto connect_stranger = [&](std::string_view says) {
-    channel::Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    auto fd = base::Descriptor::OfThisProcess(
+        socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     EXPECT_EQ(connect(fd.get(), resolved[0].get(), resolved[0].byte_size), 0);
     EXPECT_OK(channel::WriteAll(
         fd.get(), std::as_bytes(std::span(says.data(), says.size())),
         Patient()));
     return fd;
   };
-  const channel::Fd silent = connect_stranger("");
-  const channel::Fd wrong = connect_stranger(std::string(36, 'x'));
-  const channel::Fd rude = connect_stranger("GET / HTTP/1.1\r\n\r\n");
+  const base::Descriptor silent = connect_stranger("");
+  const base::Descriptor wrong = connect_stranger(std::string(36, 'x'));
+  const base::Descriptor rude = connect_stranger("GET / HTTP/1.1\r\n\r\n");
   connect_stranger("");
   EXPECT_OK(ConnectAlone(store, 1, 2, Patient()));
   rank0.join();

@@ -28,8 +28,8 @@ class ByteSource final {
       return ErrnoStatus(EISDIR, path + ": a dataset reads files");
     }
     if (command.empty()) {
-      source.fd_ = Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-      if (!source.fd_.is_open()) return ErrnoStatus(errno, path);
+      source.fd_ = base::Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+      if (!source.fd_.valid()) return ErrnoStatus(errno, path);
       posix_fadvise(source.fd_.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
     } else {
       ASSIGN_OR_RETURN(source.process_, PipeProcess::Start(command, path));
@@ -56,7 +56,7 @@ class ByteSource final {
   explicit ByteSource(std::string path) : path_(std::move(path)) {}
 
   std::string path_;
-  Descriptor fd_;
+  base::Descriptor fd_;
   std::unique_ptr<PipeProcess> process_;
 };
 

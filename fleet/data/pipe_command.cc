@@ -98,11 +98,11 @@ struct SpawnSettings {
   }
 };
 
-Status MakePipe(Descriptor& read_end, Descriptor& write_end) {
+Status MakePipe(base::Descriptor& read_end, base::Descriptor& write_end) {
   int fds[2];
   if (pipe2(fds, O_CLOEXEC) != 0) return ErrnoStatus(errno, "pipe");
-  read_end = Descriptor(fds[0]);
-  write_end = Descriptor(fds[1]);
+  read_end = base::Descriptor(fds[0]);
+  write_end = base::Descriptor(fds[1]);
   return OkStatus();
 }
 
@@ -147,15 +147,15 @@ Result<std::vector<std::string>> SplitCommand(std::string_view command) {
 
 Result<std::unique_ptr<PipeProcess>> PipeProcess::Start(
     const std::vector<std::string>& words, const std::string& file) {
-  const Descriptor input(open(file.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!input.is_open()) return ErrnoStatus(errno, file);
+  const base::Descriptor input(open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!input.valid()) return ErrnoStatus(errno, file);
   std::unique_ptr<PipeProcess> process(new PipeProcess());
   for (const std::string& word : words) {
     process->name_ += (process->name_.empty() ? "`" : " ") + word;
   }
   process->name_ += "`";
-  Descriptor output;
-  Descriptor errors;
+  base::Descriptor output;
+  base::Descriptor errors;
   RETURN_IF_ERROR(MakePipe(process->output_, output));
   RETURN_IF_ERROR(MakePipe(process->errors_, errors));
   fcntl(process->errors_.get(), F_SETFL, O_NONBLOCK);
@@ -179,8 +179,8 @@ Result<std::unique_ptr<PipeProcess>> PipeProcess::Start(
     return ErrnoStatus(error, "pipe_command: cannot start " + process->name_);
   }
   // Without it (a kernel before 5.3) the end is waited for without `stop`.
-  process->handle_ =
-      Descriptor(static_cast<int>(syscall(SYS_pidfd_open, process->pid_, 0)));
+  process->handle_ = base::Descriptor(
+      static_cast<int>(syscall(SYS_pidfd_open, process->pid_, 0)));
   return process;
 }
 
@@ -192,7 +192,7 @@ PipeProcess::~PipeProcess() {
 }
 
 Result<size_t> PipeProcess::Read(std::span<char> into, const StopSignal& stop) {
-  while (output_.is_open()) {
+  while (output_.valid()) {
     RETURN_IF_ERROR(stop.WaitReadable(output_.get(), errors_.get()));
     ReadErrors();
     pollfd ready{output_.get(), POLLIN, 0};
@@ -201,7 +201,7 @@ Result<size_t> PipeProcess::Read(std::span<char> into, const StopSignal& stop) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return ErrnoStatus(errno, "read from " + name_);
     if (count > 0) return static_cast<size_t>(count);
-    output_.Close();
+    (void)output_.Close();
   }
   RETURN_IF_ERROR(WaitForEnd(stop));
   return size_t{0};
@@ -211,12 +211,12 @@ Result<size_t> PipeProcess::Read(std::span<char> into, const StopSignal& stop) {
 void PipeProcess::ReadErrors() {
   constexpr size_t kMaxSaid = 2000;
   char text[4096];
-  while (errors_.is_open()) {
+  while (errors_.valid()) {
     const ssize_t count = read(errors_.get(), text, sizeof(text));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return;
     if (count <= 0) {
-      errors_.Close();
+      (void)errors_.Close();
       return;
     }
     (void)!write(STDERR_FILENO, text, static_cast<size_t>(count));
@@ -229,7 +229,7 @@ Status PipeProcess::WaitForEnd(const StopSignal& stop) {
   if (pid_ < 0) return OkStatus();
   // It may go on after it closed its output, and children of it may hold its
   // standard error when it is gone.
-  while (handle_.is_open()) {
+  while (handle_.valid()) {
     RETURN_IF_ERROR(stop.WaitReadable(handle_.get(), errors_.get()));
     ReadErrors();
     pollfd ended{handle_.get(), POLLIN, 0};

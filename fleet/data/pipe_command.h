@@ -46,11 +46,11 @@ class PipeProcess final {
   void ReadErrors();
   Status WaitForEnd(const StopSignal& stop);
 
-  std::string name_;   // for messages
-  pid_t pid_ = -1;     // -1: it has ended
-  Descriptor handle_;  // a pidfd
-  Descriptor output_;
-  Descriptor errors_;
+  std::string name_;         // for messages
+  pid_t pid_ = -1;           // -1: it has ended
+  base::Descriptor handle_;  // a pidfd
+  base::Descriptor output_;
+  base::Descriptor errors_;
   std::string said_;  // the end of its standard error
 };
 

@@ -5,13 +5,15 @@
 #include <cstdint>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
+#include <utility>
 
 #include "fleet/base/check.h"
 
 namespace fleet::data {
 
 StopSignal::StopSignal() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  FLEET_CHECK(fd_.is_open(), "eventfd: ", errno);
+  FLEET_CHECK(fd_.valid(), "eventfd: ", errno);
 }
 
 void StopSignal::Raise(Status why) {

@@ -5,35 +5,11 @@
 #ifndef FLEET_DATA_STOP_SIGNAL_H_
 #define FLEET_DATA_STOP_SIGNAL_H_
 
-#include <unistd.h>
-#include <utility>
-
+#include "fleet/base/descriptor.h"
 #include "fleet/base/mutex.h"
 #include "fleet/base/status.h"
 
 namespace fleet::data {
-
-// Closes a descriptor when it dies.
-class Descriptor final {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() { Close(); }
-
-  int get() const { return fd_; }
-  bool is_open() const { return fd_ >= 0; }
-  void Close() {
-    if (fd_ >= 0) close(std::exchange(fd_, -1));
-  }
-
- private:
-  int fd_ = -1;
-};
 
 // Thread-safe.
 class StopSignal final {
@@ -52,7 +28,7 @@ class StopSignal final {
   Status WaitReadable(int fd, int other = -1) const;
 
  private:
-  Descriptor fd_;  // an eventfd, readable once raised
+  base::Descriptor fd_;  // an eventfd, readable once raised
   mutable base::Mutex mutex_;
   Status why_ GUARDED_BY(mutex_);
 };

@@ -22,7 +22,7 @@
 
 #include "fleet/base/check.h"
 #include "fleet/base/deadline.h"
-#include "fleet/launch/descriptor.h"
+#include "fleet/base/descriptor.h"
 #include "fleet/launch/text.h"
 
 namespace fleet::launch {
@@ -127,7 +127,7 @@ int RunGuarded(const std::function<int(const GuardedJob&)>& job) {
     std::perror("fleetrun: fork");
     return 1;
   }
-  const Descriptor signals(signalfd(-1, &set, SFD_CLOEXEC));
+  const base::Descriptor signals(signalfd(-1, &set, SFD_CLOEXEC));
   if (child > 0) {
     close(alive[0]);
     return WaitForJob(child, signals.get());
@@ -139,7 +139,7 @@ int RunGuarded(const std::function<int(const GuardedJob&)>& job) {
   signal(SIGTTOU, SIG_IGN);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   close(alive[1]);
-  const Descriptor front_gone(alive[0]);
+  const base::Descriptor front_gone(alive[0]);
   const int code = job({signals.get(), front_gone.get()});
   EndDescendants();
   std::fflush(nullptr);

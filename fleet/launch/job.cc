@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fleet/base/descriptor.h"
 #include "fleet/channel/socket.h"
-#include "fleet/launch/descriptor.h"
 #include "fleet/launch/text.h"
 
 namespace fleet::launch {
@@ -77,8 +77,9 @@ Status LocalJob::Start(JobCommands commands, cluster::Environment env,
 }
 
 Status LocalJob::StartOne(Running& process, int listen_fd) {
-  const Descriptor log(open(process.log_path.c_str(),
-                            O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  const base::Descriptor log(open(process.log_path.c_str(),
+                                  O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC,
+                                  0666));
   if (!log.valid()) return ErrnoStatus(errno, process.log_path);
   process.log_begin = lseek(log.get(), 0, SEEK_END);
   const bool is_server = process.plan->kind == cluster::RoleKind::kServer;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "fleet/base/deadline.h"
+#include "fleet/base/descriptor.h"
 #include "fleet/base/status.h"
 #include "fleet/cluster/environment.h"
 #include "fleet/launch/guard.h"
@@ -77,7 +78,7 @@ class LocalJob final {
     pid_t pid;
     bool ended = false;
     int wait_status = 0;
-    Descriptor listener;  // of a server that may be started again
+    base::Descriptor listener;  // of a server that may be started again
   };
   enum class Phase {
     kRunning,

@@ -19,9 +19,9 @@
 #include <unistd.h>
 
 #include "fleet/base/deadline.h"
+#include "fleet/base/descriptor.h"
 #include "fleet/channel/hmac.h"
 #include "fleet/cluster/join_settings.h"
-#include "fleet/launch/descriptor.h"
 #include "fleet/launch/guard.h"
 #include "fleet/launch/job.h"
 #include "fleet/launch/log_folder.h"
@@ -162,12 +162,12 @@ Status MeetUnlessTold(const GuardedJob& guard,
                       const std::function<Status()>& meeting) {
   int done[2];
   if (pipe2(done, O_CLOEXEC) != 0) return ErrnoStatus(errno, "pipe");
-  const Descriptor done_read(done[0]);
-  Descriptor done_write(done[1]);
+  const base::Descriptor done_read(done[0]);
+  base::Descriptor done_write(done[1]);
   Status status;
   std::thread thread([&] {
     status = meeting();
-    done_write = Descriptor();
+    done_write = base::Descriptor();
   });
   pollfd events[] = {{guard.signals, POLLIN, 0},
                      {guard.front_gone, POLLIN, 0},

@@ -66,7 +66,7 @@ Status MoveEarlier(const fs::path& folder) {
 
 }  // namespace
 
-LogFolder::LogFolder(std::string path, Descriptor lock)
+LogFolder::LogFolder(std::string path, base::Descriptor lock)
     : path_(std::move(path)), lock_(std::move(lock)) {}
 
 Result<LogFolder> LogFolder::Take(const std::string& wanted) {
@@ -76,12 +76,12 @@ Result<LogFolder> LogFolder::Take(const std::string& wanted) {
     fs::create_directories(path, error);
     if (error) return Refused(path, error.message());
     const std::string lock_path = path + "/.lock";
-    Descriptor lock(
+    base::Descriptor lock(
         open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
     if (!lock.valid()) return Refused(lock_path, std::strerror(errno));
     if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK) continue;
-      lock = Descriptor();
+      lock = base::Descriptor();
     }
     RETURN_IF_ERROR(MoveEarlier(path));
     return LogFolder(path, std::move(lock));

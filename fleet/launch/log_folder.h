@@ -8,8 +8,8 @@
 
 #include <string>
 
+#include "fleet/base/descriptor.h"
 #include "fleet/base/status.h"
-#include "fleet/launch/descriptor.h"
 
 namespace fleet::launch {
 
@@ -26,12 +26,12 @@ class LogFolder final {
   const std::string& path() const { return path_; }
 
  private:
-  LogFolder(std::string path, Descriptor lock);
+  LogFolder(std::string path, base::Descriptor lock);
 
   std::string path_;
   // A lock of the file .lock, which ends with this process at the latest.
   // Invalid on a file system without locks.
-  Descriptor lock_;
+  base::Descriptor lock_;
 };
 
 }  // namespace fleet::launch

@@ -328,7 +328,7 @@ Result<Roster> MeetAtMaster(const MasterOptions& master, const HostShare& own,
                               : cluster::IsOwnAddress(master.master.host);
   if (may_listen) {
     cluster::Endpoint place = master.master;
-    Result<Descriptor> door = OpenListener(place);
+    Result<base::Descriptor> door = OpenListener(place);
     if (door.ok()) {
       ASSIGN_OR_RETURN(
           std::unique_ptr<Listener> listener,
@@ -349,7 +349,7 @@ Result<std::string> AddressTowards(const cluster::Endpoint& peer) {
                    channel::Resolve(ToAddress(peer)));
   for (const channel::SocketAddress& address : addresses) {
     // Connecting a datagram socket only asks the routing table.
-    const channel::Fd fd(
+    const auto fd = base::Descriptor::OfThisProcess(
         socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     channel::SocketAddress own;
     own.byte_size = sizeof(own.storage);

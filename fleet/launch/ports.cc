@@ -14,13 +14,13 @@ namespace {
 
 using channel::SocketAddress;
 
-bool AllowReuse(const Descriptor& fd) {
+bool AllowReuse(const base::Descriptor& fd) {
   const int on = 1;
   return setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0;
 }
 
 // Bound, and not yet listening. Puts the real port into `endpoint`.
-Result<Descriptor> Bind(cluster::Endpoint& endpoint) {
+Result<base::Descriptor> Bind(cluster::Endpoint& endpoint) {
   ASSIGN_OR_RETURN(
       const channel::Address place,
       cluster::BindAddress({.host = endpoint.host, .port = endpoint.port}));
@@ -28,7 +28,7 @@ Result<Descriptor> Bind(cluster::Endpoint& endpoint) {
                    channel::Resolve(place));
   Status failure;
   for (const SocketAddress& address : addresses) {
-    Descriptor fd(
+    base::Descriptor fd(
         socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     // A port by number may still be held by connections of a job that just
     // ended. One of the kernel's choice must be ours alone: two who allow reuse
@@ -50,8 +50,8 @@ Result<Descriptor> Bind(cluster::Endpoint& endpoint) {
 
 }  // namespace
 
-Result<Descriptor> OpenListener(cluster::Endpoint& endpoint) {
-  ASSIGN_OR_RETURN(Descriptor fd, Bind(endpoint));
+Result<base::Descriptor> OpenListener(cluster::Endpoint& endpoint) {
+  ASSIGN_OR_RETURN(base::Descriptor fd, Bind(endpoint));
   if (listen(fd.get(), SOMAXCONN) != 0) {
     return ErrnoStatus(errno, ToString(endpoint));
   }
@@ -62,7 +62,7 @@ Result<ReservedPorts> ReservePorts(LaunchPlan& plan) {
   ReservedPorts ports;
   for (const ProcessPlan& process : plan.processes) {
     cluster::Endpoint& endpoint = plan.endpoint_of(process);
-    Result<Descriptor> listener = OpenListener(endpoint);
+    Result<base::Descriptor> listener = OpenListener(endpoint);
     if (!listener.ok()) {
       return listener.status().WithContext(base::Concat(
           "cannot listen for ", NameOf(plan, process),
@@ -75,7 +75,7 @@ Result<ReservedPorts> ReservePorts(LaunchPlan& plan) {
   if (is_first && (one_host || plan.torch_master.port != 0)) {
     // Only for programs with torch's own rendezvous, which will say it
     // themselves when the port is taken.
-    Result<Descriptor> fd = Bind(plan.torch_master);
+    Result<base::Descriptor> fd = Bind(plan.torch_master);
     if (fd.ok() && AllowReuse(*fd)) ports.torch_master = std::move(fd).value();
   }
   return ports;

@@ -9,23 +9,23 @@
 
 #include <vector>
 
+#include "fleet/base/descriptor.h"
 #include "fleet/base/status.h"
-#include "fleet/launch/descriptor.h"
 #include "fleet/launch/plan.h"
 
 namespace fleet::launch {
 
 // A socket that listens for those who call `endpoint`, whose port is filled in
 // when it was 0. A host that is a name is listened for as BindAddress says.
-Result<Descriptor> OpenListener(cluster::Endpoint& endpoint);
+Result<base::Descriptor> OpenListener(cluster::Endpoint& endpoint);
 
 struct ReservedPorts {
   // By process of the plan; each listens.
-  std::vector<Descriptor> listeners;
+  std::vector<base::Descriptor> listeners;
   // Keeps torch_master's port from being given to somebody who asks for any,
   // while one who asks for it by number and SO_REUSEADDR, as torch does, gets
   // it.
-  Descriptor torch_master;
+  base::Descriptor torch_master;
 };
 
 // Binds the endpoints of the plan's own processes, and writes the ports chosen

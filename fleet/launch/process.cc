@@ -9,7 +9,7 @@
 #include <optional>
 #include <unistd.h>
 
-#include "fleet/launch/descriptor.h"
+#include "fleet/base/descriptor.h"
 #include "fleet/launch/guard.h"
 
 namespace fleet::launch {
@@ -144,7 +144,7 @@ Result<pid_t> StartProcess(const Command& command, cluster::Environment env,
   std::vector<std::string> arguments = command.arguments;
   const std::vector<char*> argv = Pointers(arguments);
   const std::vector<char*> envp = Pointers(variables);
-  const Descriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const base::Descriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child < 0) return ErrnoStatus(errno, "fork");

@@ -65,7 +65,7 @@ void Say(base::LogSeverity severity, const std::string& text) {
 }
 
 std::string ReadEnd(const std::string& path, off_t begin) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const base::Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info;
   if (!file.valid() || fstat(file.get(), &info) != 0) return {};
   begin = std::max(begin, info.st_size - kEndByteSize);

@@ -9,8 +9,8 @@
 #include <string>
 #include <sys/types.h>
 
+#include "fleet/base/descriptor.h"
 #include "fleet/base/log.h"
-#include "fleet/launch/descriptor.h"
 
 namespace fleet::launch {
 
@@ -24,7 +24,7 @@ class LogOnScreen final {
   int Copy();
 
  private:
-  Descriptor log_;
+  base::Descriptor log_;
   off_t position_;
   int screen_;
 };

@@ -27,8 +27,8 @@ enum Word : uint8_t { kWorkersEnded = 1, kDone = 2, kFailed = 3 };
 HostWatch::HostWatch(std::vector<HostLink> links) : links_(std::move(links)) {
   int ends[2];
   FLEET_CHECK_EQ(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
-  news_read_ = Descriptor(ends[0]);
-  news_write_ = Descriptor(ends[1]);
+  news_read_ = base::Descriptor(ends[0]);
+  news_write_ = base::Descriptor(ends[1]);
   for (HostLink& link : links_) {
     listeners_.emplace_back([this, &link] { Listen(link); });
   }

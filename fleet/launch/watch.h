@@ -13,9 +13,9 @@
 #include <thread>
 #include <vector>
 
+#include "fleet/base/descriptor.h"
 #include "fleet/base/mutex.h"
 #include "fleet/channel/channel.h"
-#include "fleet/launch/descriptor.h"
 
 namespace fleet::launch {
 
@@ -72,7 +72,7 @@ class HostWatch final {
 
   std::vector<HostLink> links_;
   std::vector<std::thread> listeners_;
-  Descriptor news_read_, news_write_;
+  base::Descriptor news_read_, news_write_;
   base::Mutex mutex_;
   std::vector<HostNews> news_ GUARDED_BY(mutex_);
 };

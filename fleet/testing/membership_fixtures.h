@@ -24,33 +24,30 @@ namespace fleet::cluster {
 using testing::Patient;
 
 // A socket that listens at a free port of this host, as a launcher makes it.
-// Not an Fd: forked ranks inherit it.
+// Forked ranks inherit it.
 class Port final {
  public:
   Port() {
     channel::Address any;
     any.host = "127.0.0.1";
     const channel::SocketAddress at = Resolve(any).value().front();
-    fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    EXPECT_EQ(bind(fd_, at.get(), at.byte_size), 0);
-    EXPECT_EQ(listen(fd_, 16), 0);
+    fd_ = base::Descriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(bind(fd_.get(), at.get(), at.byte_size), 0);
+    EXPECT_EQ(listen(fd_.get(), 16), 0);
     channel::SocketAddress bound;
     bound.byte_size = sizeof(bound.storage);
-    EXPECT_EQ(getsockname(fd_, bound.get(), &bound.byte_size), 0);
+    EXPECT_EQ(getsockname(fd_.get(), bound.get(), &bound.byte_size), 0);
     endpoint_ = {"127.0.0.1", ToAddress(bound).port};
   }
   Port(const Port&) = delete;
   Port& operator=(const Port&) = delete;
-  ~Port() { Close(); }
 
   const Endpoint& endpoint() const { return endpoint_; }
-  int Release() { return std::exchange(fd_, -1); }
-  void Close() {
-    if (fd_ >= 0) close(std::exchange(fd_, -1));
-  }
+  int Release() { return fd_.Release(); }
+  void Close() { (void)fd_.Close(); }
 
  private:
-  int fd_ = -1;
+  base::Descriptor fd_;
   Endpoint endpoint_;
 };
 

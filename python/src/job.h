@@ -26,8 +26,8 @@
 
 #include <nanobind/nanobind.h>
 
+#include "fleet/base/fork.h"
 #include "fleet/base/interrupt.h"
-#include "fleet/channel/fork.h"
 #include "fleet/cluster/role.h"
 #include "fleet/comm/communicator.h"
 #include "fleet/fleet.h"
@@ -91,7 +91,7 @@ class Job {
   std::unique_ptr<Fleet> fleet_;
   base::InterruptCheck interrupt_;
   std::vector<std::unique_ptr<Group>> groups_;
-  const channel::Origin origin_;
+  const base::Origin origin_;
   std::atomic<bool> finished_ = false;
 };
 

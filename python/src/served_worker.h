@@ -15,8 +15,8 @@
 #include <mutex>
 #include <vector>
 
+#include "fleet/base/fork.h"
 #include "fleet/base/status.h"
-#include "fleet/channel/fork.h"
 #include "fleet/cluster/role.h"
 #include "fleet/exec/executor.h"
 #include "fleet/parameter_server.h"
@@ -54,7 +54,7 @@ class ServedWorker final {
 
   const cluster::Role role_;
   const WorkerOptions options_;
-  const channel::Origin origin_;
+  const base::Origin origin_;
 
   mutable std::mutex mutex_;  // held while a connection is made
   std::vector<plan::ServedTable> tables_;

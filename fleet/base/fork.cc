@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "fleet/channel/fork.h"
+#include "fleet/base/fork.h"
 
 #include <cerrno>
 #include <memory>
@@ -10,7 +10,7 @@
 
 #include "fleet/base/check.h"
 
-namespace fleet::channel {
+namespace fleet::base {
 
 std::atomic<uint32_t> fork_depth = 0;
 
@@ -70,15 +70,25 @@ void ForkRegistry::Add(int fd) {
   Unlock();
 }
 
-void ForkRegistry::Remove(int fd, bool close_it) {
-  Lock();
+bool ForkRegistry::ForgetLocked(int fd) {
   std::vector<bool>& is_ours = TheRegistry().is_ours;
   const auto at = static_cast<size_t>(fd);
-  if (at < is_ours.size() && is_ours[at]) {
-    is_ours[at] = false;
-    if (close_it) close(fd);
-  }
+  if (at >= is_ours.size() || !is_ours[at]) return false;
+  is_ours[at] = false;
+  return true;
+}
+
+int ForkRegistry::Close(int fd) {
+  Lock();
+  const int closed = ForgetLocked(fd) ? close(fd) : 0;
+  Unlock();
+  return closed;
+}
+
+void ForkRegistry::Forget(int fd) {
+  Lock();
+  ForgetLocked(fd);
   Unlock();
 }
 
-}  // namespace fleet::channel
+}  // namespace fleet::base

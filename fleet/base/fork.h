@@ -4,21 +4,21 @@
 // worker) inherits descriptors, but none of the threads. While it holds a
 // connection, nobody notices the death of its parent; and a destructor that
 // runs in it would wait for threads that are not there, or say good-bye in its
-// parent's name. So the child closes all descriptors in `Fd`s at once, and
-// objects know where they come from:
+// parent's name. So the child closes the descriptors that are of its parent
+// alone (descriptor.h) at once, and objects know where they come from:
 //
 //   ~Link() { if (origin_.in_child()) LeakThreads(); ... }
 //   const Origin origin_;
 
-#ifndef FLEET_CHANNEL_FORK_H_
-#define FLEET_CHANNEL_FORK_H_
+#ifndef FLEET_BASE_FORK_H_
+#define FLEET_BASE_FORK_H_
 
 #include <atomic>
 #include <cstdint>
 
 #include "fleet/base/status.h"
 
-namespace fleet::channel {
+namespace fleet::base {
 
 // How many forks lie between the start of the program and this process.
 extern std::atomic<uint32_t> fork_depth;
@@ -44,8 +44,8 @@ class Origin final {
   uint32_t depth_;
 };
 
-// Which descriptors a child closes. Fd (socket.h) calls these; they take a
-// lock that fork() takes too, so that no child is made between the two halves.
+// Which descriptors a child closes. Descriptor calls these; they take a lock
+// that fork() takes too, so that no child is made between the two halves.
 class ForkRegistry final {
  public:
   // Makes a descriptor by `make` (-1: it failed, and errno says why) and
@@ -59,16 +59,20 @@ class ForkRegistry final {
     return fd;
   }
   static void Add(int fd);
-  // Forgets it, and closes it if `close` is set. Nothing happens in a child to
-  // one that was its parent's.
-  static void Remove(int fd, bool close);
+  // What close(2) returned. Nothing happens in a child to a descriptor that was
+  // its parent's.
+  static int Close(int fd);
+  // A child keeps it from now on.
+  static void Forget(int fd);
 
  private:
   static void Lock();
   static void Unlock();
   static void AddLocked(int fd);
+  // Whether it was known.
+  static bool ForgetLocked(int fd);
 };
 
-}  // namespace fleet::channel
+}  // namespace fleet::base
 
-#endif  // FLEET_CHANNEL_FORK_H_
+#endif  // FLEET_BASE_FORK_H_
