@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <endian.h>
 #include <utility>
 
+#include "fleet/base/bytes.h"
 #include "fleet/base/check.h"
 
 namespace fleet::channel {
@@ -87,8 +87,7 @@ Status FramedChannel::SendParts(std::span<const ConstBytes> parts,
                               " bytes was begun, and must be sent again first");
   }
   sending_byte_size_ = byte_size;
-  const uint64_t wire_size = htole64(byte_size);
-  const ConstBytes header = std::as_bytes(std::span(&wire_size, 1));
+  const ConstBytes header = base::BytesOf(byte_size);
   const uint64_t total = header.size() + byte_size;
 
   Waited waited;
@@ -163,9 +162,7 @@ Result<uint64_t> FramedChannel::NextSize(Deadline deadline) {
   RETURN_IF_ERROR(ended());
   if (next_size_.has_value()) return *next_size_;
   RETURN_IF_ERROR(Fill(header_, &header_got_, "", deadline));
-  uint64_t wire_size;
-  std::memcpy(&wire_size, header_.data(), sizeof(wire_size));
-  const uint64_t byte_size = le64toh(wire_size);
+  const auto byte_size = base::LoadAt<uint64_t>(header_, 0);
   if (byte_size > kMaxByteSize) {
     const Status why =
         DataLoss(peer(), ": recv: ", byte_size, " as the size of a message");

@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <endian.h>
 #include <sys/random.h>
 #include <vector>
+
+#include "fleet/base/bytes.h"
 
 namespace fleet::channel {
 namespace {
@@ -22,17 +23,6 @@ constexpr size_t kNonceAt = 32;  // 24 to 32 are zero
 
 constexpr uint32_t kHasSecret = 1;
 constexpr uint32_t kByUcx = 2;
-
-void Put32(HelloBytes& bytes, size_t at, uint32_t value) {
-  const uint32_t wire = htole32(value);
-  std::memcpy(bytes.data() + at, &wire, sizeof(wire));
-}
-
-uint32_t Get32(const HelloBytes& bytes, size_t at) {
-  uint32_t wire;
-  std::memcpy(&wire, bytes.data() + at, sizeof(wire));
-  return le32toh(wire);
-}
 
 // Bytes as people read them: printable ones as they are, others as \x1b.
 std::string Readable(std::span<const std::byte> bytes) {
@@ -93,11 +83,14 @@ Result<Hello> MakeHello(Identity self, bool has_secret) {
 HelloBytes Encode(const Hello& hello) {
   HelloBytes bytes{};
   std::memcpy(bytes.data(), kMagic.data(), kMagic.size());
-  Put32(bytes, kVersionAt, hello.version);
-  Put32(bytes, kFlagsAt,
-        (hello.has_secret ? kHasSecret : 0) | (hello.by_ucx ? kByUcx : 0));
-  Put32(bytes, kKindAt, static_cast<uint32_t>(hello.sender.kind));
-  Put32(bytes, kRankAt, static_cast<uint32_t>(hello.sender.rank));
+  base::StoreAt<uint32_t>(bytes, kVersionAt, hello.version);
+  base::StoreAt<uint32_t>(
+      bytes, kFlagsAt,
+      (hello.has_secret ? kHasSecret : 0) | (hello.by_ucx ? kByUcx : 0));
+  base::StoreAt<uint32_t>(bytes, kKindAt,
+                          static_cast<uint32_t>(hello.sender.kind));
+  base::StoreAt<uint32_t>(bytes, kRankAt,
+                          static_cast<uint32_t>(hello.sender.rank));
   std::copy(hello.nonce.begin(), hello.nonce.end(), bytes.begin() + kNonceAt);
   return bytes;
 }
@@ -113,11 +106,14 @@ Status CheckBegin(std::span<const std::byte> begin) {
 Result<Hello> DecodeHello(const HelloBytes& bytes) {
   RETURN_IF_ERROR(CheckBegin(bytes));
   Hello hello;
-  hello.version = Get32(bytes, kVersionAt);
-  hello.has_secret = (Get32(bytes, kFlagsAt) & kHasSecret) != 0;
-  hello.by_ucx = (Get32(bytes, kFlagsAt) & kByUcx) != 0;
-  hello.sender.kind = static_cast<ProcessKind>(Get32(bytes, kKindAt));
-  hello.sender.rank = static_cast<int32_t>(Get32(bytes, kRankAt));
+  hello.version = base::LoadAt<uint32_t>(bytes, kVersionAt);
+  hello.has_secret =
+      (base::LoadAt<uint32_t>(bytes, kFlagsAt) & kHasSecret) != 0;
+  hello.by_ucx = (base::LoadAt<uint32_t>(bytes, kFlagsAt) & kByUcx) != 0;
+  hello.sender.kind =
+      static_cast<ProcessKind>(base::LoadAt<uint32_t>(bytes, kKindAt));
+  hello.sender.rank =
+      static_cast<int32_t>(base::LoadAt<uint32_t>(bytes, kRankAt));
   std::copy(bytes.begin() + kNonceAt, bytes.end(), hello.nonce.begin());
   return hello;
 }
@@ -156,22 +152,20 @@ Result<ProofBytes> MakeProof(std::string_view secret, Side prover,
 
 ProofBytes MakeRefusal(Verdict verdict) {
   ProofBytes proof{};
-  const uint64_t wire = htole64(static_cast<uint64_t>(verdict));
-  std::memcpy(proof.data(), &wire, sizeof(wire));
+  base::StoreAt(proof, 0, verdict);
   return proof;
 }
 
 Status CheckProof(const ProofBytes& proof, std::string_view secret, Side prover,
                   const HelloBytes& caller, const HelloBytes& host) {
-  uint64_t wire;
-  std::memcpy(&wire, proof.data(), sizeof(wire));
-  const auto verdict = static_cast<Verdict>(le64toh(wire));
+  const auto verdict = base::LoadAt<Verdict>(proof, 0);
   if (verdict == Verdict::kWrongSecret) {
     return FailedPrecondition(
         "refused this process, whose job secret is another than its own");
   }
   if (verdict != Verdict::kAccepted) {
-    return DataLoss("answered the hello by verdict ", le64toh(wire));
+    return DataLoss("answered the hello by verdict ",
+                    static_cast<uint64_t>(verdict));
   }
   if (secret.empty()) return OkStatus();
   ASSIGN_OR_RETURN(const Digest expected, Sign(secret, prover, caller, host));

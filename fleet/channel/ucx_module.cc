@@ -23,7 +23,6 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
-#include <endian.h>
 #include <list>
 #include <poll.h>
 #include <span>
@@ -35,6 +34,7 @@
 #include <utility>
 #include <vector>
 
+#include "fleet/base/bytes.h"
 #include "fleet/base/deadline.h"
 #include "fleet/base/mutex.h"
 
@@ -284,11 +284,11 @@ class UcxStream final : public ByteStream {
     param.arg = this;
     param.cb = [](void* arg, const void* header, size_t header_size, void* data,
                   size_t size, const ucp_am_recv_param_t*) -> ucs_status_t {
-      uint64_t number = 0;
-      if (header_size != sizeof(number)) return UCS_OK;
-      std::memcpy(&number, header, sizeof(number));
+      base::ByteReader in({static_cast<const std::byte*>(header), header_size});
+      const auto number = in.Take<uint64_t>();
+      if (!in.finished()) return UCS_OK;
       auto* stream = static_cast<UcxStream*>(arg);
-      const bool keeps = (stream->*kMember)(le64toh(number), data, size);
+      const bool keeps = (stream->*kMember)(number, data, size);
       return keeps ? UCS_INPROGRESS : UCS_OK;
     };
     return UcxStatus(ucp_worker_set_am_recv_handler(worker_, &param),
@@ -308,13 +308,12 @@ class UcxStream final : public ByteStream {
       const auto* bytes = reinterpret_cast<const std::byte*>(address);
       message.insert(message.end(), bytes, bytes + byte_size);
       ucp_worker_release_address(worker_, address);
-      const uint32_t wire = htole32(static_cast<uint32_t>(byte_size));
-      std::memcpy(message.data(), &wire, sizeof(wire));
+      base::StoreAt(message, 0, static_cast<uint32_t>(byte_size));
     }
     RETURN_IF_ERROR(WriteAll(life_.get(), message, Deadline::After(kGoodbye)));
-    uint32_t wire = 0;
-    RETURN_IF_ERROR(ReadPatiently(std::as_writable_bytes(std::span(&wire, 1))));
-    const uint32_t byte_size = le32toh(wire);
+    std::array<std::byte, sizeof(uint32_t)> size_bytes;
+    RETURN_IF_ERROR(ReadPatiently(size_bytes));
+    const auto byte_size = base::LoadAt<uint32_t>(size_bytes, 0);
     if (byte_size == 0 || byte_size > kMaxAddress) {
       return DataLoss("UCX: ", byte_size, " as the size of an address");
     }
@@ -458,7 +457,7 @@ class UcxStream final : public ByteStream {
     if (ep_ == nullptr || broken_) return;
     Operation& op = NewOperationLocked();
     ++num_sending_;
-    op.header = htole64(number);
+    op.header = number;
     op.segment = std::move(segment);
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// How the processes of a job write down what they tell each other: numbers
-// little-endian, texts as their size in four bytes and then their bytes. The
-// messages themselves are in docs/wire.md.
+// How the processes of a job write down what they tell each other: numbers as
+// base/bytes.h does, texts as their size in four bytes and then their bytes.
+// The messages themselves are in docs/wire.md.
 
 #ifndef FLEET_CLUSTER_MESSAGE_H_
 #define FLEET_CLUSTER_MESSAGE_H_
@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "fleet/base/bytes.h"
 #include "fleet/base/status.h"
 
 namespace fleet::cluster {
@@ -25,9 +26,9 @@ inline constexpr uint64_t kMaxMessageByteSize = 64 << 20;
 
 class MessageWriter final {
  public:
-  MessageWriter& U8(uint8_t value) { return Number(value, 1); }
-  MessageWriter& U32(uint32_t value) { return Number(value, 4); }
-  MessageWriter& U64(uint64_t value) { return Number(value, 8); }
+  MessageWriter& U8(uint8_t value) { return Number(value); }
+  MessageWriter& U32(uint32_t value) { return Number(value); }
+  MessageWriter& U64(uint64_t value) { return Number(value); }
   MessageWriter& Text(std::string_view text);
   MessageWriter& OptionalText(std::optional<std::string_view> text);
   MessageWriter& Texts(const std::vector<std::string>& texts);
@@ -41,7 +42,11 @@ class MessageWriter final {
   std::string Take() { return std::move(bytes_); }
 
  private:
-  MessageWriter& Number(uint64_t value, int byte_size);
+  template <typename T>
+  MessageWriter& Number(T value) {
+    base::Append(bytes_, value);
+    return *this;
+  }
 
   std::string bytes_;
 };
@@ -50,25 +55,24 @@ class MessageWriter final {
 // or empty, and Finish() says so: one check at the end is enough.
 class MessageReader final {
  public:
-  explicit MessageReader(std::string_view bytes) : rest_(bytes) {}
+  explicit MessageReader(std::string_view bytes) : in_(bytes) {}
 
-  uint8_t U8() { return static_cast<uint8_t>(Number(1)); }
-  uint32_t U32() { return static_cast<uint32_t>(Number(4)); }
-  uint64_t U64() { return Number(8); }
+  uint8_t U8() { return in_.Take<uint8_t>(); }
+  uint32_t U32() { return in_.Take<uint32_t>(); }
+  uint64_t U64() { return in_.Take<uint64_t>(); }
   std::string Text();
   std::optional<std::string> OptionalText();
   std::vector<std::string> Texts();
   Status Failure();
-  std::string_view rest() const { return rest_; }
+  std::string_view rest() const { return base::TextOf(in_.rest()); }
+  // Nothing was missing so far.
+  bool whole() const { return in_.whole(); }
 
   // DataLoss when something was missing, or is left over.
   Status Finish() const;
 
  private:
-  uint64_t Number(size_t byte_size);
-
-  std::string_view rest_;
-  bool damaged_ = false;
+  base::ByteReader in_;
 };
 
 }  // namespace fleet::cluster

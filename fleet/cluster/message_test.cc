@@ -40,11 +40,21 @@ TEST(Message, IsLittleEndian) {
 }
 
 TEST(Message, WhatIsMissingOrLeftOverIsFoundAtTheEnd) {
-  const std::string bytes = MessageWriter().U32(7).Text("text").Take();
+  const std::string bytes = MessageWriter()
+                                .U32(7)
+                                .Text("text")
+                                .OptionalText("more")
+                                .Texts({"a", "bc"})
+                                .Failure(DataLoss("torn"))
+                                .Take();
   for (size_t size = 0; size < bytes.size(); ++size) {
-    MessageReader reader(std::string_view(bytes).substr(0, size));
+    const std::string prefix = bytes.substr(0, size);
+    MessageReader reader(prefix);
     reader.U32();
     reader.Text();
+    reader.OptionalText();
+    reader.Texts();
+    reader.Failure().ok();
     EXPECT_THAT(reader.Finish(), HasCode(StatusCode::kDataLoss)) << size;
   }
   MessageReader half(bytes);

@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <endian.h>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "fleet/base/bytes.h"
 
 namespace fleet::comm {
 namespace {
@@ -19,18 +20,14 @@ base::Deadline Now() { return base::Deadline::After({}); }
 
 HeaderBytes Encode(const LinkHeader& header) {
   HeaderBytes bytes{};
-  bytes[0] = static_cast<std::byte>(header.kind);
-  bytes[1] = static_cast<std::byte>(header.call.kind);
-  bytes[2] = static_cast<std::byte>(header.call.op);
-  bytes[3] = static_cast<std::byte>(header.call.type);
-  const uint32_t root = htole32(static_cast<uint32_t>(header.call.root));
-  const uint64_t count = htole64(header.call.count);
-  const uint64_t number = htole64(header.call.number);
-  const uint64_t byte_size = htole64(header.byte_size);
-  std::memcpy(&bytes[4], &root, 4);
-  std::memcpy(&bytes[8], &count, 8);
-  std::memcpy(&bytes[16], &number, 8);
-  std::memcpy(&bytes[24], &byte_size, 8);
+  base::StoreAt(bytes, 0, header.kind);
+  base::StoreAt(bytes, 1, header.call.kind);
+  base::StoreAt(bytes, 2, header.call.op);
+  base::StoreAt(bytes, 3, header.call.type);
+  base::StoreAt(bytes, 4, header.call.root);
+  base::StoreAt(bytes, 8, header.call.count);
+  base::StoreAt(bytes, 16, header.call.number);
+  base::StoreAt(bytes, 24, header.byte_size);
   return bytes;
 }
 
@@ -38,23 +35,15 @@ Result<LinkHeader> Decode(std::span<const std::byte> frame) {
   if (frame.size() < kHeaderByteSize) {
     return DataLoss("a message of ", frame.size(), " bytes has no header");
   }
-  uint32_t root;
-  uint64_t count;
-  uint64_t number;
-  uint64_t byte_size;
-  std::memcpy(&root, &frame[4], 4);
-  std::memcpy(&count, &frame[8], 8);
-  std::memcpy(&number, &frame[16], 8);
-  std::memcpy(&byte_size, &frame[24], 8);
   LinkHeader header;
-  header.kind = static_cast<LinkHeader::Kind>(frame[0]);
-  header.call = {.kind = static_cast<CallKind>(frame[1]),
-                 .op = static_cast<ReduceOp>(frame[2]),
-                 .type = static_cast<DataType>(frame[3]),
-                 .root = static_cast<int32_t>(le32toh(root)),
-                 .count = le64toh(count),
-                 .number = le64toh(number)};
-  header.byte_size = le64toh(byte_size);
+  header.kind = base::LoadAt<LinkHeader::Kind>(frame, 0);
+  header.call = {.kind = base::LoadAt<CallKind>(frame, 1),
+                 .op = base::LoadAt<ReduceOp>(frame, 2),
+                 .type = base::LoadAt<DataType>(frame, 3),
+                 .root = base::LoadAt<int32_t>(frame, 4),
+                 .count = base::LoadAt<uint64_t>(frame, 8),
+                 .number = base::LoadAt<uint64_t>(frame, 16)};
+  header.byte_size = base::LoadAt<uint64_t>(frame, 24);
   const size_t inlined = frame.size() - kHeaderByteSize;
   const bool whole =
       header.kind != LinkHeader::Kind::kLetter ||

@@ -36,7 +36,7 @@ Result<ServerInfo> DecodeServerInfo(std::string_view bytes) {
   info.num_workers = in.U32();
   info.local_name = in.Text();
   const uint32_t count = in.U32();
-  for (uint32_t i = 0; i < count && !in.rest().empty(); ++i) {
+  for (uint32_t i = 0; i < count && in.whole(); ++i) {
     TableInfo table;
     table.id = static_cast<TableId>(in.U32());
     table.name = in.Text();

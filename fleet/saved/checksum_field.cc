@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/saved/checksum_field.h"
 
-#include <cstring>
+#include <cstdint>
+#include <span>
+
+#include "fleet/base/bytes.h"
 
 namespace fleet::saved {
 namespace {
@@ -14,7 +17,7 @@ constexpr size_t kSize = kTag.size() + sizeof(uint32_t);
 
 std::string ChecksumField(uint32_t checksum) {
   std::string bytes(kTag);
-  bytes.append(reinterpret_cast<const char*>(&checksum), sizeof(checksum));
+  base::Append(bytes, checksum);
   return bytes;
 }
 
@@ -25,8 +28,8 @@ CheckedMessage SplitChecksum(std::string_view message) {
   if (!field.starts_with(kTag)) return result;
   result.body = message.substr(0, message.size() - kSize);
   result.has_checksum = true;
-  std::memcpy(&result.checksum, field.data() + kTag.size(),
-              sizeof(result.checksum));
+  result.checksum =
+      base::LoadAt<uint32_t>(std::as_bytes(std::span(field)), kTag.size());
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "fleet/base/bytes.h"
 #include "fleet/base/check.h"
 #include "fleet/base/crc32c.h"
 
@@ -35,18 +36,12 @@ std::string JsonText(std::string_view text) {
   return out + '"';
 }
 
-// Numbers as the format has them: little-endian, as this machine's are.
-template <class T>
-void Put(std::string& bytes, T number) {
-  bytes.append(reinterpret_cast<const char*>(&number), sizeof(number));
-}
-
 }  // namespace
 
 Result<ContainerFile> ContainerFile::Create(const base::Path& path) {
   ASSIGN_OR_RETURN(base::AtomicFile file, base::AtomicFile::Create(path));
   std::string preamble(kMagic);
-  Put(preamble, kVersion);
+  base::Append(preamble, kVersion);
   preamble.resize(kAlignment);
   RETURN_IF_ERROR(file.Append(preamble));
   return ContainerFile(std::move(file));
@@ -77,12 +72,12 @@ Status ContainerFile::Commit() {
   const uint64_t offset = file_.byte_size();
   RETURN_IF_ERROR(file_.Append(header));
   std::string trailer;
-  Put<uint64_t>(trailer, offset);
-  Put<uint64_t>(trailer, header.size());
-  Put<uint32_t>(trailer, base::Crc32c(header));
-  Put<uint64_t>(trailer, file_.byte_size() + kTrailerSize);
+  base::Append<uint64_t>(trailer, offset);
+  base::Append<uint64_t>(trailer, header.size());
+  base::Append<uint32_t>(trailer, base::Crc32c(header));
+  base::Append<uint64_t>(trailer, file_.byte_size() + kTrailerSize);
   trailer.resize(kTrailerSize - sizeof(uint32_t) - kMagic.size());
-  Put<uint32_t>(trailer, base::Crc32c(trailer));
+  base::Append<uint32_t>(trailer, base::Crc32c(trailer));
   trailer += kMagic;
   RETURN_IF_ERROR(file_.Append(trailer));
   return file_.Commit();

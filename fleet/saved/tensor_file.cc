@@ -10,8 +10,10 @@
 #include <unistd.h>
 #include <utility>
 
+#include "fleet/base/bytes.h"
 #include "fleet/base/check.h"
 #include "fleet/base/crc32c.h"
+#include "fleet/base/descriptor.h"
 #include "fleet/program/wire.h"
 #include "fleet/saved/checksum_field.h"
 
@@ -25,25 +27,20 @@ namespace {
 constexpr uint64_t kMaxLevels = 64;
 constexpr int32_t kMaxTypeSize = 1 << 16;
 
-template <class T>
-void Put(std::string& bytes, T number) {
-  bytes.append(reinterpret_cast<const char*>(&number), sizeof(number));
-}
-
 // All that stands before the data.
 std::string Header(const TensorView& tensor) {
   std::string bytes;
-  Put<uint32_t>(bytes, 0);
-  Put<uint64_t>(bytes, tensor.lod.size());
+  base::Append<uint32_t>(bytes, 0);
+  base::Append<uint64_t>(bytes, tensor.lod.size());
   for (const std::vector<uint64_t>& level : tensor.lod) {
-    Put<uint64_t>(bytes, level.size() * sizeof(uint64_t));
-    for (uint64_t offset : level) Put(bytes, offset);
+    base::Append<uint64_t>(bytes, level.size() * sizeof(uint64_t));
+    for (uint64_t offset : level) base::Append(bytes, offset);
   }
   std::string type = program::Serialize(tensor.type);
   const uint32_t before = base::Crc32c(type, base::Crc32c(bytes));
   type += ChecksumField(base::Crc32c(tensor.data, before));
-  Put<uint32_t>(bytes, 0);
-  Put<int32_t>(bytes, static_cast<int32_t>(type.size()));
+  base::Append<uint32_t>(bytes, 0);
+  base::Append<int32_t>(bytes, static_cast<int32_t>(type.size()));
   return bytes + type;
 }
 
@@ -81,13 +78,10 @@ class MemorySource final : public Source {
 // Reads straight into the memory of the tensors: a file is large.
 class FileSource final : public Source {
  public:
-  ~FileSource() override {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
   Status Open(const base::Path& path) {
-    descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    descriptor_ = base::Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     struct stat facts = {};
-    if (descriptor_ < 0 || ::fstat(descriptor_, &facts) != 0) {
+    if (!descriptor_.valid() || ::fstat(descriptor_.get(), &facts) != 0) {
       return ErrnoStatus(errno, "open " + path.string());
     }
     if (!S_ISREG(facts.st_mode)) {
@@ -98,7 +92,7 @@ class FileSource final : public Source {
   }
   Status Read(std::span<std::byte> into) override {
     while (!into.empty()) {
-      const ssize_t count = ::read(descriptor_, into.data(), into.size());
+      const ssize_t count = ::read(descriptor_.get(), into.data(), into.size());
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) return ErrnoStatus(errno, "read");
       if (count == 0) return DataLoss("the file became shorter meanwhile");
@@ -109,7 +103,7 @@ class FileSource final : public Source {
   }
 
  private:
-  int descriptor_ = -1;
+  base::Descriptor descriptor_;
 };
 
 class Reader {
