@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs with servers as far as one process shows them: programs, strategies, roles,
-errors. tests/ps_api has them running."""
+errors. tests/server_scripts has them running."""
 
 import os
 

@@ -160,7 +160,7 @@ def test_values_in_files(static_mode, exe, tmp_path):
 
 def test_models_and_functions_come_back_as_they_go_to_paddle(tmp_path):
     """What tests/interop gives real Paddle to load, loaded here."""
-    scripts = pathlib.Path(__file__).parents[2] / "tests" / "interop_peer"
+    scripts = pathlib.Path(__file__).parents[2] / "tests" / "interop"
     for script in ("save_ours.py", "load_ours.py"):
         run = subprocess.run(
             [sys.executable, scripts / script, tmp_path],

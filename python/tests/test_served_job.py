@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a worker of a job with servers calls, against a server that a thread of this
-process runs. Jobs of several processes are in tests/ps_api."""
+process runs. Jobs of several processes are in tests/server_scripts."""
 
 import os
 import socket

@@ -2,10 +2,11 @@
 """paddle.distributed with real processes, against numpy."""
 
 import signal
-import socket
 
 import pytest
-from ranks import Job, kill, run
+
+from tests.collective.ranks import Job, kill, run
+from tests.ports import free_row
 
 SCRIPT = "collective_cases.py"
 
@@ -33,10 +34,7 @@ def test_parts_tasks_objects_and_groups(num_ranks, backend):
 
 
 def test_ranks_meet_at_a_place_of_their_own_for_gloo():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        endpoint = f"127.0.0.1:{probe.getsockname()[1]}"
-    run(3, SCRIPT, f"gloo={endpoint}")
+    run(3, SCRIPT, f"gloo=127.0.0.1:{free_row(1)}")
 
 
 def test_different_calls_are_an_error_that_shows_both():

@@ -3,8 +3,9 @@
 
 import numpy as np
 import pytest
-import training
-from ranks import run
+
+from tests.collective import training
+from tests.collective.ranks import run
 
 SCRIPT = "fleet_cases.py"
 STEPS = 20

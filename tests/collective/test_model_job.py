@@ -2,7 +2,8 @@
 """paddle.Model in several processes: the same as one on the joined batches."""
 
 import pytest
-from ranks import run
+
+from tests.collective.ranks import run
 
 SCRIPT = "model_cases.py"
 

@@ -6,9 +6,10 @@ import subprocess
 import sys
 
 import numpy as np
-import training
-from ranks import HERE, clean_environment
-from test_parallel_training import alone
+
+from tests.collective import training
+from tests.collective.ranks import HERE, clean_environment
+from tests.collective.test_parallel_training import alone
 
 
 def test_torchrun_starts_a_job_of_ours(tmp_path):

@@ -6,8 +6,9 @@ import time
 
 import numpy as np
 import pytest
-import training
-from ranks import Job, run
+
+from tests.collective import training
+from tests.collective.ranks import Job, run
 
 SCRIPT = "parallel_cases.py"
 STEPS = 20

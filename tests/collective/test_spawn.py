@@ -10,9 +10,10 @@ import time
 import numpy as np
 import paddle.distributed as dist
 import pytest
-import spawn_cases
 from paddle.distributed import multiprocess
-from ranks import HERE, PACKAGE
+
+from tests.collective import spawn_cases
+from tests.collective.ranks import HERE, PACKAGE
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])

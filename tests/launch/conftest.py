@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
-from launcher import Launcher
+
+from tests.launch.launcher import Launcher
 
 
 @pytest.fixture

@@ -95,6 +95,14 @@ class Launcher:
             os.kill(pid, 9)
 
 
+def own_shared_memory(folder):
+    """What goes before a command whose /dev/shm shall be `folder`, so that a test sees
+    what is left there by its own processes alone."""
+    may_mount = [] if os.geteuid() == 0 else ["--map-root-user"]
+    bind = 'mount --bind "$0" /dev/shm && exec "$@"'
+    return ["unshare", "--mount", *may_mount, "sh", "-c", bind, str(folder)]
+
+
 def wait_until(condition, what):
     end = time.monotonic() + PATIENCE
     while not condition():

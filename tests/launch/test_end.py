@@ -9,7 +9,8 @@ import subprocess
 import time
 
 import pytest
-from launcher import FLEETRUN, wait_until
+
+from tests.launch.launcher import FLEETRUN, own_shared_memory, wait_until
 
 # A rank with a child in a session of its own, which has a child.
 FAMILY = """\
@@ -281,7 +282,10 @@ def test_restarts_are_counted(launcher):
 
 
 def test_nothing_is_left_in_shared_memory(launcher):
-    before = set(os.listdir("/dev/shm"))
+    folder = launcher.folder / "shm"
+    folder.mkdir()
     launcher.write("t.sh", "#!/bin/sh\nexit $RANK\n")
-    assert launcher.run("--nproc_per_node=2", "./t.sh").returncode == 1
-    assert set(os.listdir("/dev/shm")) - before == set()
+    program, *words = own_shared_memory(folder)
+    command = [*words, FLEETRUN, "--nproc_per_node=2", "./t.sh"]
+    assert launcher.run(*command, program=program).returncode == 1
+    assert os.listdir(folder) == []

@@ -2,7 +2,8 @@
 """Jobs of workers and parameter servers."""
 
 import re
-import socket
+
+from tests.ports import free_row
 
 BY_ROLE = """\
 #!/bin/sh
@@ -102,10 +103,8 @@ def test_notes_of_servers_are_of_their_job_alone(launcher):
 
 
 def test_places_can_be_named(launcher):
-    with socket.socket() as a, socket.socket() as b, socket.socket() as c:
-        for s in (a, b, c):
-            s.bind(("127.0.0.1", 0))
-        ports = [s.getsockname()[1] for s in (a, b, c)]
+    first = free_row(3)
+    ports = [first, first + 1, first + 2]
     launcher.write("t.sh", BY_ROLE.format(server="exit 0", worker="exit 0"))
     done = launcher.run(
         f"--servers=127.0.0.1:{ports[0]}",

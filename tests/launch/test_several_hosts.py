@@ -7,27 +7,12 @@ import socket
 import time
 
 import pytest
-from launcher import wait_until
+
+from tests.launch.launcher import wait_until
+from tests.ports import free_row
 
 SHOW = "#!/bin/sh\necho $RANK of $WORLD_SIZE at $PADDLE_CURRENT_ENDPOINT, node $GROUP_RANK\n"
 SECRET = {"FLEET_SECRET": "known to all hosts"}
-
-
-def free_row(count):
-    """The first of `count` ports in a row that are free now."""
-    for first in range(21000, 29000, 50):
-        sockets = []
-        try:
-            for i in range(count):
-                sockets.append(socket.socket())
-                sockets[-1].bind(("", first + i))
-            return first
-        except OSError:
-            continue
-        finally:
-            for s in sockets:
-                s.close()
-    raise AssertionError("no free ports")
 
 
 def listening_addresses(port):

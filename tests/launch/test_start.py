@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from launcher import FLEETRUN
+
+from tests.launch.launcher import FLEETRUN
 
 DUMP = """\
 import json, os, sys

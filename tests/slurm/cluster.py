@@ -7,9 +7,10 @@ import os
 import platform
 import secrets
 import shutil
-import socket
 import subprocess
 import time
+
+from tests.ports import free_row
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
 PATH = os.environ.get("PATH", "") + os.pathsep + "/usr/sbin"
@@ -25,14 +26,10 @@ def missing():
     return ""
 
 
-def _free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
+def wanted():
+    """Whether the tests are to run: where Slurm is and, present or not, where CI is set,
+    so that they cannot go missing unseen."""
+    return not missing() or bool(os.environ.get("CI"))
 
 
 class Cluster:
@@ -108,7 +105,7 @@ class Cluster:
         )
 
     def _write_config(self):
-        controller, daemon = _free_ports(2)
+        controller = free_row(2)
         node, folder = platform.node().split(".")[0], self._folder
         for name in ("state", "spool"):
             (folder / name).mkdir()
@@ -118,7 +115,7 @@ ClusterName=test
 SlurmctldHost={node}(127.0.0.1)
 SlurmUser=root
 SlurmctldPort={controller}
-SlurmdPort={daemon}
+SlurmdPort={controller + 1}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge/socket
 StateSaveLocation={folder}/state

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-from cluster import missing
+import pytest
+
+from tests.slurm.cluster import missing, wanted
 
 
 def pytest_terminal_summary(terminalreporter):
-    if missing():
+    if not wanted():
         terminalreporter.line(f"tests/slurm: not run here: {missing()}")
     else:
         terminalreporter.line("tests/slurm: on a cluster of this machine")
@@ -11,5 +13,5 @@ def pytest_terminal_summary(terminalreporter):
 
 def pytest_sessionfinish(session, exitstatus):
     # Nothing to collect is not a failure where a line says why.
-    if exitstatus == 5 and missing():
-        session.exitstatus = 0
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not wanted():
+        session.exitstatus = pytest.ExitCode.OK

@@ -11,6 +11,8 @@ import time
 import uuid
 from pathlib import Path
 
+from tests.launch.launcher import own_shared_memory
+
 PYTHON = sys.executable
 FLEETRUN = Path(PYTHON).parent / "fleetrun"
 
@@ -55,14 +57,15 @@ class Ranks:
             self.sockets.append(s)
         self.endpoints = [f"127.0.0.1:{s.getsockname()[1]}" for s in self.sockets]
         self.processes = {}
-        self.shm = set(os.listdir("/dev/shm"))
+        self.shared_memory = self.folder / "shm"
+        self.shared_memory.mkdir(exist_ok=True)
 
     def start(self, rank, script, **env):
         file = self.folder / f"rank{rank}.py"
         file.write_text(script)
         fd = self.sockets[rank].fileno()
         process = subprocess.Popen(
-            [PYTHON, "-u", file],
+            [*own_shared_memory(self.shared_memory), PYTHON, "-u", file],
             cwd=self.folder,
             env={
                 **self.env,
@@ -136,7 +139,7 @@ class Ranks:
         while self.leftovers() and time.monotonic() < end:
             time.sleep(0.05)
         assert self.leftovers() == []
-        assert set(os.listdir("/dev/shm")) <= self.shm
+        assert os.listdir(self.shared_memory) == []
 
     def close(self):
         for process in self.processes.values():

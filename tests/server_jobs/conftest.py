@@ -1,13 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-import pathlib
-import sys
-
 import pytest
 
-for folder in ("launch", "hosts"):  # launcher.py and hosts.py
-    sys.path.append(str(pathlib.Path(__file__).parent.parent / folder))
-
-from jobs import Job, Parts  # noqa: E402
+from tests.server_jobs.jobs import Job, Parts
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models as this package saves them, for real Paddle to load.
 
-    PYTHON tests/interop_peer/save_ours.py DIR
+    PYTHON tests/interop/save_ours.py DIR
 
 writes for each model NAME.pdmodel and .pdiparams, the folders NAME_each (a file for each
 parameter) and NAME_combined, and NAME.npz with inputs and outputs; `training` is a

@@ -6,7 +6,8 @@ import re
 import time
 
 import pytest
-from hosts import FLEETRUN, Hosts
+
+from tests.collective_hosts.hosts import FLEETRUN, Hosts
 
 TRAIN = """
 import hashlib

@@ -7,8 +7,9 @@ import subprocess
 
 import numpy as np
 import pytest
-import reference
-from jobs import SERVER, assert_same
+
+from tests.server_jobs import reference
+from tests.server_jobs.jobs import SERVER, assert_same
 
 # Rows of 64 that take a hundred megabytes, of all keys that ten steps name.
 LARGE = {"keys": 2_000_003, "dim": 64, "batch": 20_000, "steps": 10}

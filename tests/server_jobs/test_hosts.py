@@ -8,10 +8,11 @@ import signal
 import time
 
 import pytest
-import reference
-from hosts import FLEETRUN, Hosts
-from jobs import SERVER, TRAINER, assert_same, flags_of, read_result
-from launcher import wait_until
+
+from tests.collective_hosts.hosts import FLEETRUN, Hosts
+from tests.launch.launcher import wait_until
+from tests.server_jobs import reference
+from tests.server_jobs.jobs import SERVER, TRAINER, assert_same, flags_of, read_result
 
 SECRET = {"FLEET_SECRET": "in every host's environment"}
 

@@ -2,13 +2,14 @@
 """Jobs with servers that go well."""
 
 import re
-import socket
 import subprocess
 
 import pytest
-import reference
-from jobs import SERVER, assert_same
-from launcher import PATIENCE
+
+from tests.launch.launcher import PATIENCE
+from tests.ports import free_row
+from tests.server_jobs import reference
+from tests.server_jobs.jobs import SERVER, assert_same
 
 
 def test_two_workers_and_two_servers_are_one_process(job):
@@ -46,10 +47,8 @@ def test_a_slow_worker_changes_nothing(job):
 
 
 def test_places_by_list(job):
-    with socket.socket() as a, socket.socket() as b, socket.socket() as c:
-        for s in (a, b, c):
-            s.bind(("127.0.0.1", 0))
-        ports = [s.getsockname()[1] for s in (a, b, c)]
+    first = free_row(3)
+    ports = [first, first + 1, first + 2]
     done = job.train(
         f"--servers=127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}",
         f"--workers=127.0.0.1:{ports[2]}",

@@ -10,7 +10,8 @@ import subprocess
 import time
 
 import pytest
-from ranks import FLEETRUN, MEET, Ranks, clean_environment
+
+from tests.collective_failures.ranks import FLEETRUN, MEET, Ranks, clean_environment
 
 FOR_EVER = MEET + "while True:\n    dist.all_reduce(x)\n"
 

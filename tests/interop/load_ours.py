@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loads what save_ours.py wrote; run it with real Paddle, 2.6.2 or 1.8.5.
 
-    PEER_PYTHON tests/interop_peer/load_ours.py DIR
+    PEER_PYTHON tests/interop/load_ours.py DIR
 
 Prints a line for each model and way to load it: 'ok NAME' or 'FAIL NAME: why'.
 """

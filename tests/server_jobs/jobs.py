@@ -10,8 +10,9 @@ import subprocess
 import sys
 
 import numpy as np
-import reference
-from launcher import FLEETRUN, PATIENCE, Launcher, wait_until
+
+from tests.launch.launcher import FLEETRUN, PATIENCE, Launcher, wait_until
+from tests.server_jobs import reference
 
 # `make` leaves fleetrun in .venv as a link to the build.
 PROGRAMS = FLEETRUN.resolve().parent

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loads with this package what make_models.py wrote with real Paddle.
 
-    PYTHON tests/interop_peer/load_theirs.py DIR
+    PYTHON tests/interop/load_theirs.py DIR
 
 Prints a line for each model: 'ok NAME' or 'FAIL NAME: why'.
 """

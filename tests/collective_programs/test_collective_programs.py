@@ -6,7 +6,8 @@ import time
 
 import numpy as np
 import pytest
-import workers
+
+from tests.collective_programs import workers
 
 
 def assert_close(got, expected, tolerance):

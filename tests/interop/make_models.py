@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small models as real Paddle saves them, with inputs and the outputs it computes.
 
-    PEER_PYTHON tests/interop_peer/make_models.py python/tests/data/saved_models
+    PEER_PYTHON tests/interop/make_models.py python/tests/data/saved_models
 
 Run it with Paddle 2.6.2, which writes DIR/paddle_2_6, or with 1.8.5, which writes
 DIR/paddle_1_8. Beside every model lies NAME.npz: inputs under their names, outputs as

@@ -4,14 +4,15 @@
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 
 import numpy as np
 import pytest
-from jobs import HERE, Job, environment, run_alone
+
+from tests.ports import free_row
+from tests.server_scripts.jobs import HERE, Job, environment, run_alone
 
 
 def assert_close(got, expected, tolerance):
@@ -189,9 +190,7 @@ def test_interrupts_end_a_server_and_a_worker_that_wait(tmp_path):
 
 def start_lonely(role):
     """A process of a job whose others never come."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_row(1)
     where = f"127.0.0.1:{port}"
     env = {
         "TRAINING_ROLE": role,
