@@ -28,8 +28,7 @@ demo: build ## train two models, each in one process and in several, and compare
 
 test: build ## set up, build, and pass all tests
 	@ctest --test-dir build/release --output-on-failure -j $(JOBS)
-	@$(PYTHON) -m pytest -q python/tests
-	@$(PYTHON) -m pytest -q tests
+	@$(PYTHON) tools/test_folders.py -j $(JOBS)
 
 test-gpu: ## eager tests on a GPU: make test-gpu PYTHON=python3
 	@tools/test-gpu $(PYTHON)
