@@ -25,19 +25,7 @@ constexpr auto kTimeToEnd = std::chrono::seconds(5);
 
 }  // namespace
 
-AsyncSync::AsyncSync(ps::PsClient& client, const SynchronizerOptions& options)
-    : client_(client), options_(options) {}
-
 AsyncSync::~AsyncSync() { EndThreads(); }
-
-Status AsyncSync::AddTables(std::vector<ServedTable> tables) {
-  tables_.Add(std::move(tables));
-  return OkStatus();
-}
-
-Status AsyncSync::Initialize(std::span<const DenseValues> values) {
-  return InitializeDense(client_, options_.worker == 0, values, deadline());
-}
 
 Status AsyncSync::Fetch(TableId table, std::span<const RowsOfIds> lookups,
                         const LookupOptions& options) {
@@ -47,8 +35,7 @@ Status AsyncSync::Fetch(TableId table, std::span<const RowsOfIds> lookups,
     // One that never came to its end, by an error in the middle.
     EndStepLocked();
   }
-  ASSIGN_OR_RETURN(const ServedTable* const served, tables_.FindSparse(table));
-  return PullRows(client_, *served, lookups, options, pool_, deadline());
+  return Mode::Fetch(table, lookups, options);
 }
 
 template <typename Queue>
@@ -284,11 +271,6 @@ Status AsyncSync::EndStep(std::span<const DenseValues> values,
   base::MutexLock lock(mutex_);
   newest.reset();
   return OkStatus();
-}
-
-Status AsyncSync::PullDense(std::span<const DenseValues> values) {
-  if (values.empty()) return OkStatus();
-  return client_.PullDenseMany(values, deadline());
 }
 
 std::shared_ptr<AsyncSync::Snapshot> AsyncSync::FreeSnapshotLocked(

@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "fleet/base/mutex.h"
-#include "fleet/served/rows.h"
+#include "fleet/served/mode.h"
 #include "fleet/served/send_queue.h"
-#include "fleet/served/synchronizer.h"
 
 namespace fleet::served {
 
@@ -23,14 +22,12 @@ namespace fleet::served {
 // What is sent is inside of a turn (ps::PsClient::BeginTurn). It is kept as
 // long as there is something to send, and ends when nothing waits, no step is
 // in the middle, and a save wants it or nothing came for a while.
-class AsyncSync final : public Synchronizer {
+class AsyncSync final : public Mode {
  public:
-  AsyncSync(ps::PsClient& client, const SynchronizerOptions& options);
+  using Mode::Mode;
   // Without Stop, what waits is dropped.
   ~AsyncSync() override;
 
-  Status AddTables(std::vector<ServedTable> tables) override;
-  Status Initialize(std::span<const DenseValues> values) override;
   Status Fetch(TableId table, std::span<const RowsOfIds> lookups,
                const LookupOptions& options) override;
   Status Offer(TableId table, std::span<const GradientsOfIds> gradients,
@@ -39,16 +36,11 @@ class AsyncSync final : public Synchronizer {
   using Synchronizer::EndStep;
   Status EndStep(std::span<const DenseValues> values,
                  HeldValues* held) override;
-  Status PullDense(std::span<const DenseValues> values) override;
   Status Flush(std::span<const DenseValues> values) override;
   Status Stop(std::span<const DenseValues> values) override;
   void BeginThreads(int count) override;
   void EndThread() override;
   SynchronizerStats stats() const override;
-  const SynchronizerOptions& options() const override { return options_; }
-  const ServedTable* table(TableId id) const override {
-    return tables_.Find(id);
-  }
 
  private:
   struct DenseBatch {
@@ -78,7 +70,6 @@ class AsyncSync final : public Synchronizer {
   };
   enum class Turn { kNone, kAsking, kMine, kEnding };
 
-  Deadline deadline() const { return Deadline::After(options_.timeout); }
   // Waits for a change, while there is neither failure, end nor ^C.
   // `on_time_out` says what to return when `until` has passed.
   template <typename OnTimeOut>
@@ -128,11 +119,6 @@ class AsyncSync final : public Synchronizer {
   void EndThreads();
   bool IdleLocked() const REQUIRES(mutex_);
   std::string WhatWaitsLocked() const REQUIRES(mutex_);
-
-  ps::PsClient& client_;
-  const SynchronizerOptions options_;
-  ServedTables tables_;
-  BatchPool pool_;
 
   mutable base::Mutex mutex_;
   base::CondVar work_;  // for the threads that send

@@ -141,11 +141,6 @@ Status GeoRows::Settle(ps::PsClient& client, Deadline deadline) {
   return latest_->Assign(keys_, old_);
 }
 
-Status GeoSync::AddTables(std::vector<ServedTable> tables) {
-  tables_.Add(std::move(tables));
-  return OkStatus();
-}
-
 Result<GeoRows*> GeoSync::RowsOf(const ServedTable& table) {
   base::MutexLock lock(mutex_);
   std::unique_ptr<GeoRows>& rows = rows_[table.spec.id];
@@ -156,8 +151,7 @@ Result<GeoRows*> GeoSync::RowsOf(const ServedTable& table) {
 }
 
 Status GeoSync::Initialize(std::span<const DenseValues> values) {
-  RETURN_IF_ERROR(
-      InitializeDense(client_, options_.worker == 0, values, deadline()));
+  RETURN_IF_ERROR(Mode::Initialize(values));
   base::MutexLock lock(exchange_mutex_);
   for (const DenseValues& each : values) {
     old_[each.table].assign(each.values.begin(), each.values.end());
@@ -346,11 +340,6 @@ Status GeoSync::EndStep(std::span<const DenseValues> values, HeldValues*) {
   stats_.staleness = steps_since_;
   stats_.max_staleness = std::max(stats_.max_staleness, steps_since_);
   return OkStatus();
-}
-
-Status GeoSync::PullDense(std::span<const DenseValues> values) {
-  if (values.empty()) return OkStatus();
-  return client_.PullDenseMany(values, deadline());
 }
 
 Status GeoSync::Flush(std::span<const DenseValues> values) {

@@ -8,8 +8,7 @@
 
 #include "fleet/base/mutex.h"
 #include "fleet/ps/sum_stream.h"
-#include "fleet/served/rows.h"
-#include "fleet/served/synchronizer.h"
+#include "fleet/served/mode.h"
 #include "fleet/table/key_index.h"
 #include "fleet/table/sparse_table.h"
 
@@ -82,12 +81,10 @@ class GeoRows final {
 //
 // Trainer threads go on while one of them asks the servers: what is here has a
 // lock of its own, which nobody holds meanwhile.
-class GeoSync final : public Synchronizer {
+class GeoSync final : public Mode {
  public:
-  GeoSync(ps::PsClient& client, const SynchronizerOptions& options)
-      : client_(client), options_(options) {}
+  using Mode::Mode;
 
-  Status AddTables(std::vector<ServedTable> tables) override;
   Status Initialize(std::span<const DenseValues> values) override;
   Status Fetch(TableId table, std::span<const RowsOfIds> lookups,
                const LookupOptions& options) override;
@@ -98,19 +95,13 @@ class GeoSync final : public Synchronizer {
   using Synchronizer::EndStep;
   Status EndStep(std::span<const DenseValues> values,
                  HeldValues* held) override;
-  Status PullDense(std::span<const DenseValues> values) override;
   Status Flush(std::span<const DenseValues> values) override;
   Status Stop(std::span<const DenseValues> values) override;
   void BeginThreads(int count) override;
   void EndThread() override;
   SynchronizerStats stats() const override;
-  const SynchronizerOptions& options() const override { return options_; }
-  const ServedTable* table(TableId id) const override {
-    return tables_.Find(id);
-  }
 
  private:
-  Deadline deadline() const { return Deadline::After(options_.timeout); }
   Result<GeoRows*> RowsOf(const ServedTable& table) EXCLUDES(mutex_);
   // Rows that are not here yet come from the servers.
   Status MeetKeys(GeoRows& rows, std::span<const Key> keys) EXCLUDES(mutex_);
@@ -125,11 +116,6 @@ class GeoSync final : public Synchronizer {
   Status ExchangeDense(std::span<const DenseValues> values)
       REQUIRES(exchange_mutex_);
   Status ExchangeRows(GeoRows& rows) EXCLUDES(mutex_);
-
-  ps::PsClient& client_;
-  const SynchronizerOptions options_;
-  ServedTables tables_;
-  BatchPool pool_;
 
   // Held for the length of an exchange; before mutex_.
   base::Mutex exchange_mutex_;

@@ -5,21 +5,6 @@
 
 namespace fleet::served {
 
-Status StepwiseSync::AddTables(std::vector<ServedTable> tables) {
-  tables_.Add(std::move(tables));
-  return OkStatus();
-}
-
-Status StepwiseSync::Initialize(std::span<const DenseValues> values) {
-  return InitializeDense(client_, options_.worker == 0, values, deadline());
-}
-
-Status StepwiseSync::Fetch(TableId table, std::span<const RowsOfIds> lookups,
-                           const LookupOptions& options) {
-  ASSIGN_OR_RETURN(const ServedTable* const served, tables_.FindSparse(table));
-  return PullRows(client_, *served, lookups, options, pool_, deadline());
-}
-
 Status StepwiseSync::BeginTurn() {
   if (waits_for_all()) return OkStatus();
   base::MutexLock lock(turn_mutex_);
@@ -119,11 +104,6 @@ Status StepwiseSync::EndPass() {
     ASSIGN_OR_RETURN(all_ended, client_.IdleStep(deadline()));
   }
   return OkStatus();
-}
-
-Status StepwiseSync::PullDense(std::span<const DenseValues> values) {
-  if (values.empty()) return OkStatus();
-  return client_.PullDenseMany(values, deadline());
 }
 
 SynchronizerStats StepwiseSync::stats() const {
