@@ -35,7 +35,11 @@ Types DiffShape(const OpTypes& t) {
   ASSIGN_OR_RETURN(int64_t axis, NormalizeAxis(t.attr<int64_t>("axis"),
                                                x.dims.size(), "axis"));
   if (x.dims[axis] >= 0) {
-    x.dims[axis] = x.dims[axis] > n ? x.dims[axis] - n : 0;
+    if (n > x.dims[axis]) {
+      return InvalidArgument("n is ", n, " but dimension ", axis, " of ",
+                             ToString(x.dims), " is shorter");
+    }
+    x.dims[axis] -= n;
   }
   return std::vector<TensorType>{x};
 }
@@ -49,7 +53,8 @@ Types QuantileShape(const OpTypes& t) {
   if (out.dtype != DType::kFloat64) out.dtype = DType::kFloat32;
   auto count = static_cast<int64_t>(t.attr<std::vector<double>>("q").size());
   const auto& axes = t.attr<std::vector<int64_t>>("dim");
-  bool full = axes.empty() || t.attr<bool>("reduce_all");
+  bool full = axes.empty() || axes.size() == x.dims.size() ||
+              t.attr<bool>("reduce_all");
   if (t.attr<bool>("list")) {
     if (full && !t.attr<bool>("keep_dim")) out.dims.clear();
     out.dims.insert(out.dims.begin(), count);

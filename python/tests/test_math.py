@@ -6,6 +6,7 @@ import paddle
 import pytest
 import torch
 from op_check import check, check_numpy, floats, ints
+from paddle import static
 
 # ---- one input
 
@@ -515,6 +516,17 @@ def test_diff(n, axis):
         x,
         second=True,
     )
+
+
+def test_diff_of_too_few_is_refused_where_a_program_is_built():
+    paddle.enable_static()
+    try:
+        with static.program_guard(static.Program()):
+            x = static.data("x", [3, 1])
+            with pytest.raises(ValueError, match="n is 2 but dimension 1"):
+                paddle.diff(x, 2, 1)
+    finally:
+        paddle.disable_static()
 
 
 def test_diff_with_ends_and_of_booleans():

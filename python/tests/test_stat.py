@@ -56,6 +56,15 @@ def test_quantile(axis, q):
     check(lambda x: paddle.quantile(x, q, axis), theirs, floats(5, 4))
 
 
+def test_several_quantiles_of_the_only_axis():
+    q = [0.25, 0.4]
+    check(
+        lambda x: paddle.quantile(x, q, 0),
+        lambda x: torch.quantile(x, torch.tensor(q, dtype=x.dtype), 0),
+        floats(5),
+    )
+
+
 def test_quantile_over_several_axes():
     check_numpy(
         lambda x: paddle.quantile(x, 0.3, [0, 2], keepdim=True),
