@@ -96,7 +96,7 @@ def two_ranks(folder, numbers, **more):
         failures, line["known"] = line["failures"], []
         line["failures"] = []
         for mode, text in failures:
-            name = known(make(line["number"]), mode)
+            name = known(make(line["number"]), mode, text)
             if name:
                 line["known"].append(name)
             else:

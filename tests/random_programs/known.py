@@ -4,21 +4,13 @@ new finding; the report counts them and prints what they are."""
 
 import re
 
-# (name, modes, a pattern in the text of the model, what is wrong)
-KNOWN = (
-    (
-        "lazy rows on ranks",
-        ("two ranks, eager",),
-        r"sparse=True[\s\S]*lazy_mode=True",
-        "eager data parallel hands on the mean of sparse gradients as a dense one: with "
-        "Adam(lazy_mode=True) rows that no id names move",
-    ),
-)
+# (name, modes, a pattern in the text of model and failure, what is wrong); none now
+KNOWN = ()
 
 
-def known(model, mode):
+def known(model, mode, failure):
     """The name of a known defect that may be this failure, or None."""
-    text = f"{model.layer_code()}\n{model.code()}\n{model.optimizer}"
+    text = f"{model.layer_code()}\n{model.code()}\n{model.optimizer}\n{failure}"
     for name, modes, pattern, _ in KNOWN:
         if mode in modes and re.search(pattern, text):
             return name

@@ -2,17 +2,18 @@
 """Draws and checks models in one process each, and explains what fails."""
 
 import dataclasses
+import re
 import traceback
 
 import paddle
 import run
 from check import Failure, Result, check
-from draw import DrawError
 from isolated import Ended, each, one
 from known import known
 from make import focus, make
 from script import script
 from shrink import shrink
+from value import DrawError
 
 
 def examine(number):
@@ -29,7 +30,7 @@ def examine(number):
 
 def _without_known(model, result):
     """Failures that a known defect explains become notes."""
-    names = [known(model, failure.mode) for failure in result.failures]
+    names = [known(model, failure.mode, failure.text) for failure in result.failures]
     failures = [f for f, name in zip(result.failures, names) if name is None]
     notes = tuple(f"known defect: {name}" for name in names if name)
     return dataclasses.replace(result, failures=failures, notes=result.notes + notes)
@@ -46,9 +47,17 @@ def examine_all(numbers, seconds=60):
         yield number, result
 
 
-def _modes(model):
+def _kind(failure):
+    """The mode and, of an error, its type and its first words."""
+    text = failure.text.split("\n")[0]
+    if re.match(r"\w+(Error|Exception): ", text):
+        return f"{failure.mode}: {re.sub(r'[^A-Za-z: ]', '', text)[:40]}"
+    return failure.mode
+
+
+def _kinds(model):
     paddle._core.check_shape_rules(True)
-    return [failure.mode for failure in check(model).failures]
+    return [_kind(failure) for failure in check(model).failures]
 
 
 def _shapes(model):
@@ -80,7 +89,7 @@ def explain(number, result, seconds=60):
         return f"{title}\n(the drawing itself: {model})"
     shapes = one(_shapes, model)
     shapes = {} if isinstance(shapes, Ended) else shapes
-    small = shrink(model, failure.mode, _modes, shapes, seconds)
+    small = shrink(model, _kind(failure), _kinds, shapes, seconds)
     if failure.mode == "crash":
         text = failure.text
     else:

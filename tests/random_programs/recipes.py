@@ -34,6 +34,7 @@ def load():
     import recipes_loss  # noqa: F401
     import recipes_make  # noqa: F401
     import recipes_math  # noqa: F401
+    import recipes_order  # noqa: F401
     import recipes_rows  # noqa: F401
     import recipes_shape  # noqa: F401
     import recipes_window  # noqa: F401

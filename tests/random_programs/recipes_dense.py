@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products and other ops on matrices."""
 
-from draw import Reject
 from recipes import recipe
+from value import Reject
 
 
 @recipe("fc")

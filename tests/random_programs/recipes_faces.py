@@ -2,10 +2,10 @@
 """Lines as users write them: operators, slices, layers, branches and loops, tables of
 rows; each stands for several ops."""
 
-from draw import Reject
 from recipes import face
 from recipes_math import broadcasting
 from recipes_rows import table
+from value import Reject
 
 _FUNCTIONS = (
     "F.relu({x})",
@@ -78,6 +78,24 @@ def matrix(d):
 
 
 @face
+def frozen(d):
+    """A parameter that no optimizer changes."""
+    x = d.floats(rank=(1, 2, 3))
+    weight = d.parameter(x.shape[-1:], trained=False)
+    d.line(f"{x.name} * {weight.name}")
+
+
+@face
+def residual(d):
+    """A value that several lines read and one adds up again."""
+    x = d.floats(rank=(1, 2, 3))
+    one, two = (f.format(x=x.name) for f in d.rng.sample(_FUNCTIONS[:-1], 2))
+    y = d.line(one)
+    z = d.line(two)
+    d.line(f"{x.name} + {y.name} * {z.name}")
+
+
+@face
 def joined(d):
     x = d.floats(rank=2)
     y = d.floats(rank=2, where=lambda v: v.shape[0] == x.shape[0])
@@ -96,8 +114,12 @@ def click_model(d):
     shared = d.chance(0.2) and table(d, 5, width)
     parts = []
     for i in range(count):
-        weight = shared or d.parameter((5, width))
         sparse = d.chance(0.8)
+        if not shared and d.chance(0.5):
+            layer = d.layer(f"nn.Embedding(5, {width}, sparse={sparse})")
+            parts.append(d.line(f"{layer}({ids.name}[:, {i}])"))
+            continue
+        weight = shared or d.parameter((5, width))
         parts.append(
             d.line(f"F.embedding({ids.name}[:, {i}], {weight.name}, sparse={sparse})")
         )
@@ -230,7 +252,8 @@ def regression(d):
 
 
 def _condition(d):
-    x = d.floats(where=lambda v: v.size > 0)
+    # A constant is no Variable.
+    x = d.floats(where=lambda v: v.size > 0 and v.name[0] in "wx")
     return f"paddle.mean({x.name}) > {d.number_in(-0.3, 0.3)}"
 
 

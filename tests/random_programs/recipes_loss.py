@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Losses, softmax, norms, metrics, loss scaling."""
 
-from draw import Reject, Text
 from recipes import recipe
+from value import Reject, Text
 
 
 @recipe("softmax", "log_softmax")
@@ -280,6 +280,7 @@ def unscale(d, op):
     x = d.floats()
     scale = d.line(f"paddle.full([1], {d.number_in(1, 9)}, 'float32')")
     d.line(f"ops.{op}([{x.name}], {scale.name})[0][0]")
+    d.values.remove(scale)  # others must not mix types
 
 
 @recipe("update_loss_scaling")
@@ -289,11 +290,11 @@ def update_loss_scaling(d, op):
     scale = d.line("paddle.full([1], 8.0, 'float32')")
     good = d.line("paddle.full([1], 1, 'int32')")
     d.line(
-        f"ops.{op}([{x.name}], {found.name}, {scale.name}, {good.name}, {good.name}, "
-        "incr_every_n_steps=2, decr_every_n_nan_or_inf=1, incr_ratio=2.0, "
-        "decr_ratio=0.5)[1:]",
-        3,
+        f"paddle.cast(ops.{op}([{x.name}], {found.name}, {scale.name}, {good.name}, "
+        f"{good.name}, incr_every_n_steps=2, decr_every_n_nan_or_inf=1, "
+        "incr_ratio=2.0, decr_ratio=0.5)[1], DTYPE)"
     )
+    d.values.remove(scale)  # others must not mix types
 
 
 @recipe("dropout")

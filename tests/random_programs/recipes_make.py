@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops that make values from nothing: constants and random numbers."""
 
-from draw import Text
 from recipes import recipe
+from value import Text
 
 DTYPE = Text("DTYPE")
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Elementwise ops, comparisons, reductions, matrices."""
 
-from draw import Reject
 from recipes import recipe
+from value import Reject
 
 
 def _squash(d, value):
@@ -242,6 +242,10 @@ def reduction(d, op):
     value = d.floats(where=_not_empty)
     if op == "reduce_prod":
         value = d.squashed(value)
+    if op in ("reduce_max", "reduce_min"):
+        # Every element that equals the largest gets the whole gradient, as in Paddle.
+        shape = value.shape[1:] if value.rows == "rows" else value.shape
+        value = d.line(f"{value.name} + {d.parameter(shape or (1,)).name}")
     d.call(op, value, **reduced(d, value))
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Embeddings, sequences and recurrent networks."""
 
-from draw import Reject
 from recipes import recipe
+from value import Reject
 
 
 def table(d, rows=None, width=None):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions, pools and other ops on grids."""
 
-from draw import Reject
 from recipes import recipe
+from value import Reject
 
 _FORMATS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 
@@ -176,7 +176,7 @@ def pad3d(d, op):
 def interpolate(d, op):
     rank = d.one_of(1, 2, 3)
     x, _, sizes = grid(d, rank)
-    mode = {1: ("linear", "nearest"), 2: ("bilinear", "nearest", "bicubic", "area")}
+    mode = {1: ("linear", "nearest"), 2: ("bilinear", "nearest", "bicubic")}
     mode = d.one_of(*mode.get(rank, ("trilinear", "nearest")))
     attrs = dict(out_shape=[d.one_of(1, n, n + 2, 2 * n) for n in sizes], mode=mode)
     if mode not in ("nearest", "area"):

@@ -24,8 +24,9 @@ class Report:
     def rare(self):
         """Definitions in fewer than `RARE` models, with how many."""
         total = collections.Counter()
-        for counts in self.counts.values():
-            total.update(counts)
+        for mode, counts in self.counts.items():
+            if mode not in ("plain", "planned"):  # the models of "eager" once more
+                total.update(counts)
         return {op: total[op] for op in drawn() if total[op] < RARE}
 
     def text(self):
@@ -35,8 +36,8 @@ class Report:
             lines.append(f"{note}: {count} models")
         for mode in modes:
             seen = self.counts[mode]
-            few = ", ".join(f"{op} {n}" for op, n in seen.most_common()[:-6:-1])
-            lines.append(f"{mode}: {len(seen)} definitions drawn; the rarest: {few}")
+            defined = [op for op in drawn() if seen[op]]
+            lines.append(f"{mode}: {len(defined)} of {len(drawn())} definitions drawn")
         rare = self.rare()
         listed = ", ".join(f"{op} {n}" for op, n in rare.items()) or "none"
         lines.append(f"drawn in fewer than {RARE} models: {listed}")

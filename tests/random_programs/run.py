@@ -101,7 +101,7 @@ def _changed(arrays, change):
 
 def eager(model, batches=None, wrap=None, dtype=None, change=None):
     """Trains with `batches`, by default those of one process. `wrap(forward, made,
-    optimizer)` gives those of a job; `change` is done to all numbers at the beginning."""
+    layers, optimizer)` gives those of a job; `change` is done to all numbers at the beginning."""
     dtype = dtype or model.dtype
     paddle.disable_static()
     env = environment(dtype)
@@ -118,7 +118,8 @@ def eager(model, batches=None, wrap=None, dtype=None, change=None):
         return env["loss"]
 
     if wrap is not None:
-        forward, optimizer = wrap(forward, made, optimizer)
+        layers = {line.outputs[0]: env[line.outputs[0]] for line in model.layers}
+        forward, optimizer = wrap(forward, made, layers, optimizer)
     batches = batches or [feed_arrays(model, s, dtype) for s in range(model.steps)]
     losses, fetched, gradients = [], {}, {}
     paddle.seed(seed_of(model))
@@ -216,6 +217,8 @@ def program(model, planning, batches=None, dtype=None, fetch_all=True, minimize=
                 for name, v in made.items()
             }
             fetched = {n: np.array(v) for n, v in zip(names, values[1:])}
-            return Trace(losses, end, fetched, _trained(made), ops_of(main))
+            return Trace(
+                losses, end, fetched, _trained(made), ops_of(main) | ops_of(startup)
+            )
     finally:
         paddle.disable_static()

@@ -19,8 +19,9 @@ def feeds(step):
 def model():
     rng = np.random.default_rng(7)
 {create}
+    parameters = {parameters}
     optimizer = {optimizer}
-    return lambda {fed}: forward({arguments}), optimizer
+    return lambda {fed}: forward({arguments}), optimizer, parameters
 
 
 def forward({arguments}):
@@ -31,7 +32,7 @@ def train(mode):
     paddle.enable_static() if mode != "eager" else paddle.disable_static()
     with static.program_guard(static.Program(), static.Program()):
         fed = {{{data}}} if mode != "eager" else {{}}
-        compute, optimizer = model()
+        compute, optimizer, parameters = model()
         executor = static.Executor(paddle.CPUPlace())
         executor._engine = _core.Executor("cpu", mode == "planned")
         if mode != "eager":
@@ -48,6 +49,12 @@ def train(mode):
                 print(mode, step, loss.numpy())
             else:
                 print(mode, step, executor.run(feed=feeds(step), fetch_list=[loss])[0])
+        end = static.global_scope().find_var
+        values = [
+            p.numpy() if mode == "eager" else np.array(end(p.name).get_tensor())
+            for p in parameters
+        ]
+        print(mode, "end", [f"{{np.linalg.norm(v):.9g}}" for v in values])
 
 
 for mode in ("eager", "plain", "planned"):
@@ -100,7 +107,8 @@ def script(model, title):
         fed=", ".join(names),
         arguments=", ".join(arguments),
         create="\n".join(f"    {line}" for line in create),
-        optimizer=optimizer.replace("PARAMETERS", parameters),
+        parameters=parameters,
+        optimizer=optimizer.replace("PARAMETERS", "parameters"),
         body="".join(f"    {line.code()}\n" for line in model.lines),
         loss=" + ".join(model.terms),
         data=", ".join(_data(f, model) for f in model.feeds),

@@ -83,7 +83,8 @@ def served(model):
             tensor = static.global_scope().find_var(made[parameter.name].name)
             values[parameter.name] = np.array(tensor.get_tensor())
     program = fleet.fleet._training.program_to_run(static.default_main_program())
-    return run.Trace(losses, values, {}, ops=run.ops_of(program))
+    startup = fleet.fleet._training.program_to_run(static.default_startup_program())
+    return run.Trace(losses, values, {}, ops=run.ops_of(program) | run.ops_of(startup))
 
 
 def main(out, first, count):

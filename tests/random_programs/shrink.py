@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a model that fails smaller, as long as it fails in the same mode."""
+"""Makes a model that fails smaller, as long as it fails in the same way."""
 
 import dataclasses
 import time
@@ -87,16 +87,16 @@ def _renamed(text, renamed):
     return text
 
 
-def shrink(model, mode, fails, shapes, seconds=60):
-    """The smallest model found for which `mode in fails(model)`. `fails` gives the modes
-    that fail, or an `Ended`, for which `mode` is "crash"."""
+def shrink(model, kind, fails, shapes, seconds=60):
+    """The smallest model found for which `kind in fails(model)`; where that does not come
+    back, `kind` is "crash"."""
     end = time.monotonic() + seconds
 
     def still(candidate):
         result = one(fails, candidate, 20)
         if isinstance(result, Ended):
-            return mode == "crash"
-        return mode in result
+            return kind == "crash"
+        return kind in result
 
     model = model.pruned() if still(model.pruned()) else model
     found = True
