@@ -12,12 +12,6 @@ namespace {
 
 using ops::ConvShape;
 
-// Whether images lie as convolutions take them.
-bool IsLast(const Graph& g, int value) {
-  const Dims& d = g.dims(value);
-  return g.values[value].channels_last || d[1] == 1 || d[2] * d[3] == 1;
-}
-
 // Null where there is no fast convolution of that shape.
 Direct MakeConvCall(const ConvShape& shape, int x, int filter, int bias, int y,
                     bool relu) {
@@ -35,7 +29,7 @@ bool MakeConv(Graph& g, int node) {
   const auto shape = ReadConv(g, n);
   const int x = g.In(n, 0), filter = g.In(n, 1), bias = g.In(n, 2);
   const int y = g.Out(n, 0);
-  if (!shape || !IsLast(g, x) || !IsLast(g, y)) return false;
+  if (!shape || !LiesLast(g, x) || !LiesLast(g, y)) return false;
   if (bias != kNone &&
       (!g.AreFloat({bias}) || g.numel(bias) != shape->out_channels)) {
     return false;
@@ -52,7 +46,8 @@ bool MakeConvGrad(Graph& g, int node) {
   if (!shape) return false;
   const int x = g.In(n, 0), filter = g.In(n, 1), dy = n.inputs.back();
   const int dx = g.Out(n, 0), dfilter = g.Out(n, 1), dbias = g.Out(n, 2);
-  if (!IsLast(g, x) || !IsLast(g, dy) || (dx != kNone && !IsLast(g, dx))) {
+  if (!LiesLast(g, x) || !LiesLast(g, dy) ||
+      (dx != kNone && !LiesLast(g, dx))) {
     return false;
   }
   for (int grad : {dx, dfilter, dbias}) {
@@ -115,7 +110,7 @@ void Fuse(Graph& g, int node) {
     relu = true;
     take(next);
   }
-  if (last == node || !IsLast(g, out)) return;
+  if (last == node || !LiesLast(g, out)) return;
   Direct call =
       MakeConvCall(*ReadConv(g, g.nodes[node]), x, filter, bias, out, relu);
   if (!call) return;

@@ -127,22 +127,13 @@ Norm SizeOf(const Graph& g, const Node& n, int x) {
           g.attr<double>(n, "epsilon")};
 }
 
-bool SameForm(const Graph& g, int a, int b) {
-  return g.values[a].channels_last == g.values[b].channels_last;
-}
-
-bool RowsOfChannels(const Graph& g, int x) {
-  const Dims& d = g.dims(x);
-  return g.values[x].channels_last || d[1] == 1 || d[2] * d[3] == 1;
-}
-
 bool MakeNorm(Graph& g, int node) {
   Node& n = g.nodes[node];
   if (!IsTrainingNorm(g, n)) return false;
   const int x = g.In(n, 0), mean = g.In(n, 1), variance = g.In(n, 2);
   const int scale = g.In(n, 3), bias = g.In(n, 4);
   const int y = g.Out(n, 0), saved_mean = g.Out(n, 1), inverse = g.Out(n, 2);
-  if (!RowsOfChannels(g, x) || !SameForm(g, x, y)) return false;
+  if (!LiesLast(g, x) || !LiesLast(g, y)) return false;
   g.Reads(node, {x, mean, variance, scale, bias});
   const Norm size = SizeOf(g, n, x);
   auto scratch = std::make_shared<Scratch>(size.channels);
@@ -160,8 +151,8 @@ bool MakeNormGrad(Graph& g, int node) {
   const int x = g.In(n, 0), scale = g.In(n, 1), mean = g.In(n, 2);
   const int inverse = g.In(n, 3), dy = g.In(n, 4);
   const int dx = g.Out(n, 0), dscale = g.Out(n, 1), dbias = g.Out(n, 2);
-  if (!RowsOfChannels(g, x) || !SameForm(g, x, dy) ||
-      (dx != kNone && !SameForm(g, x, dx))) {
+  if (!LiesLast(g, x) || !LiesLast(g, dy) ||
+      (dx != kNone && !LiesLast(g, dx))) {
     return false;
   }
   g.Reads(node, {x, scale, mean, inverse, dy});

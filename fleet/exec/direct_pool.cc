@@ -112,10 +112,7 @@ bool MakePool(Graph& g, int node) {
   Node& n = g.nodes[node];
   const auto shape = ReadPool(g, n);
   const int x = g.In(n, 0), y = g.Out(n, 0), mask = g.Out(n, 1);
-  if (!shape || g.values[x].channels_last != g.values[y].channels_last) {
-    // An image of one element has one form only.
-    if (!shape || shape->out_size[0] * shape->out_size[1] != 1) return false;
-  }
+  if (!shape || !LiesLast(g, x) || !LiesLast(g, y)) return false;
   g.Reads(node, {x});
   if (shape->max) {
     n.direct = [=, s = *shape](void* const* m) {
@@ -148,7 +145,9 @@ bool MakePoolGrad(Graph& g, int node) {
   Node& n = g.nodes[node];
   const auto shape = ReadPool(g, n);
   const int dy = n.inputs.back(), dx = g.Out(n, 0);
-  if (!shape || !g.AreFloat({dy, dx})) return false;
+  if (!shape || !g.AreFloat({dy, dx}) || !LiesLast(g, dy) || !LiesLast(g, dx)) {
+    return false;
+  }
   if (shape->max) {
     const int mask = g.In(n, 1);
     g.Reads(node, {mask, dy});

@@ -62,6 +62,14 @@ class Pass {
     for (size_t i = 0; i < g_.nodes.size(); ++i) {
       const Node& node = g_.nodes[i];
       forms_[i] = FindChainForm(g_, static_cast<int>(i));
+      // Its kernel moves the running mean and variance, which are inputs.
+      if (g_.Is(static_cast<int>(i), "batch_norm")) {
+        for (size_t slot : {1, 2}) {
+          const int running = g_.In(node, slot);
+          if (running == kNone) continue;
+          changers_[g_.Home(running)].push_back(static_cast<int>(i));
+        }
+      }
       if (node.gone || node.step->in_place.empty()) continue;
       for (int out : node.outputs) {
         if (out != kNone) changers_[out].push_back(static_cast<int>(i));

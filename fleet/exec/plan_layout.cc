@@ -210,6 +210,10 @@ void ChooseLayouts(Graph& graph, const std::vector<int*>& plain) {
   if (any) Pass(graph).Run(plain);
 }
 
+bool LiesLast(const Graph& g, int image) {
+  return g.values[image].channels_last || IsTrivial(g.dims(image));
+}
+
 std::optional<ops::ConvShape> ReadConv(const Graph& g, const Node& n) {
   const std::string& type = n.kernel->def->name;
   if ((type != "conv2d" && type != "depthwise_conv2d") || !ops::ConvIsFast()) {

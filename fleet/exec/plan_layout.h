@@ -19,6 +19,11 @@ void ChooseLayouts(Graph& graph, const std::vector<int*>& plain);
 // ---- what the forms of image nodes share with it. Nothing where a node is not
 // one that they take.
 
+// Whether an image lies as these forms take it: with the channels last, or so
+// that both ways are the same memory. In a graph without convolutions most lie
+// in the ordinary way.
+bool LiesLast(const Graph& graph, int image);
+
 // Of conv2d and its gradient.
 std::optional<ops::ConvShape> ReadConv(const Graph& graph, const Node& node);
 

@@ -413,6 +413,78 @@ TEST_F(PlanTest, ImagesWithTheChannelsLast) {
   ExpectAllDirect(*schedule);
 }
 
+// Without convolutions images lie as everybody else has them.
+TEST_F(PlanTest, PoolsAndNormsWithoutConvolutions) {
+  Data("x", {-1, 3, 4, 5});
+  std::string h = Binary("elementwise_mul", "x", Parameter("w", {2, 3, 4, 5}));
+  for (const char* which : {"mean", "variance"}) {
+    block().AddVariable({.name = which,
+                         .type = {DType::kFloat32, {3}},
+                         .persistable = true,
+                         .stop_gradient = true});
+    kept_[which] = at::rand({3}) + 0.5;
+  }
+  std::string norm = Op("batch_norm",
+                        {{"X", {h}},
+                         {"Mean", {"mean"}},
+                         {"Variance", {"variance"}},
+                         {"Scale", {Parameter("scale", {3})}},
+                         {"Bias", {Parameter("bias", {3})}}},
+                        {"Y", "SavedMean", "SavedVariance"});
+  std::string mean = Op("adaptive_avg_pool2d", {{"X", {norm}}}, {"Out"},
+                        {{"output_size", Ints({1, 1})}});
+  std::string all =
+      Op("pool2d", {{"X", {h}}}, {"Out"},
+         {{"pooling_type", {AttrKind::kString, std::string("avg")}},
+          {"ksize", Ints({1, 1})},
+          {"global_pooling", Bool(true)}});
+  std::string most = Op("max_pool2d_with_index", {{"X", {h}}}, {"Out", "Mask"},
+                        {{"ksize", Ints({2, 2})}, {"strides", Ints({2, 2})}});
+  std::string sum = Binary("elementwise_add", mean, all);
+  std::string loss = Op("sum",
+                        {{"X",
+                          {Unary("mean", Unary("square", sum)),
+                           Unary("mean", Unary("square", most))}}},
+                        {"Out"});
+  Backward(loss);
+  Sgd(0.5);
+  Schedule* schedule = Compare(
+      [] {
+        return std::vector<at::Tensor>{at::randn({2, 3, 4, 5})};
+      },
+      {"x"}, {loss, mean, all, most, "x@GRAD"});
+  EXPECT_NE(schedule->last_plan(), nullptr);
+}
+
+// A norm moves its running mean, which others read before.
+TEST_F(PlanTest, ChainsReadARunningMeanBeforeItMoves) {
+  Data("x", {-1, 3});
+  for (const char* which : {"mean", "variance"}) {
+    block().AddVariable({.name = which,
+                         .type = {DType::kFloat32, {3}},
+                         .persistable = true,
+                         .stop_gradient = true});
+    kept_[which] = at::rand({3}) + 0.5;
+  }
+  std::string before = Binary("elementwise_mul", "x", "mean");
+  std::string norm = Op("batch_norm",
+                        {{"X", {"x"}},
+                         {"Mean", {"mean"}},
+                         {"Variance", {"variance"}},
+                         {"Scale", {Parameter("scale", {3})}},
+                         {"Bias", {Parameter("bias", {3})}}},
+                        {"Y", "SavedMean", "SavedVariance"});
+  std::string y = Binary("elementwise_add", Unary("relu", before), norm);
+  std::string loss = Unary("mean", Unary("square", y));
+  Backward(loss);
+  Sgd(0.1);
+  Compare(
+      [] {
+        return std::vector<at::Tensor>{at::randn({4, 3})};
+      },
+      {"x"}, {loss, y});
+}
+
 TEST_F(PlanTest, AnImageThatIsUpdatedIsTurnedAgain) {
   Data("x", {-1, 3, 9, 9});
   const std::string image = Parameter("image", {2, 3, 9, 9});

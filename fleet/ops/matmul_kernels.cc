@@ -2,6 +2,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/sum.h>
@@ -237,9 +238,16 @@ std::tuple<Tensor, Tensor> MulGrad(const Tensor& x, const Tensor& y,
 
 // ---- bilinear_tensor_product
 
+// x times each matrix of w [k, ...]. matmul() would choose its products by
+// whether somebody asks for gradients, and an eager call would then differ from
+// a program in the last bit.
+Tensor TimesEach(const Tensor& x, const Tensor& w) {
+  return at::bmm(x.unsqueeze(0).expand({w.size(0), x.size(0), x.size(1)}), w);
+}
+
 Tensor Bilinear(const Tensor& x, const Tensor& y, const Tensor& w,
                 const Tensor& bias) {
-  Tensor left = at::matmul(x, w);  // [k, n, columns of w]
+  Tensor left = TimesEach(x, w);  // [k, n, columns of w]
   Tensor out = at::sum(left * y, {2}).t();
   return bias.defined() ? out + bias.reshape({1, -1}) : out.contiguous();
 }
@@ -250,8 +258,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> BilinearGrad(
   Tensor d = dout.t().unsqueeze(2);  // [k, n, 1]
   Tensor dx, dy, dw, db;
   if (needs[0]) dx = at::sum(at::matmul(d * y, w.transpose(1, 2)), {0});
-  if (needs[1]) dy = at::sum(d * at::matmul(x, w), {0});
-  if (needs[2]) dw = at::matmul(x.t(), d * y);
+  if (needs[1]) dy = at::sum(d * TimesEach(x, w), {0});
+  if (needs[2]) dw = TimesEach(x.t(), d * y);
   if (needs[3] && bias.defined()) {
     db = at::sum(dout, {0}).reshape(bias.sizes());
   }

@@ -295,3 +295,29 @@ def test_transposed_convolutions(kernel, padding, stride):
 def test_convolutions_of_one_and_three_dimensions(kernel, padding):
     convolved(lambda: nn.Conv1D(3, 4, kernel, padding=padding), (2, 3, 4))
     convolved(lambda: nn.Conv3D(2, 3, kernel, padding=padding), (2, 2, 4, 4, 4))
+
+
+@pytest.mark.parametrize("pool", [nn.AdaptiveAvgPool2D(1), nn.MaxPool2D(2)])
+def test_pools_without_convolutions(pool):
+    convolved(lambda: nn.Sequential(nn.GroupNorm(1, 3), pool), (2, 3, 4, 5))
+    convolved(lambda: nn.Sequential(nn.BatchNorm2D(3), nn.GELU(), pool), (2, 3, 4, 5))
+
+
+def test_a_bilinear_layer_is_the_same_to_the_bit():
+    def loss(m, x, y):
+        return m.layer(x, y).mean()
+
+    rng = np.random.default_rng(2)
+    batches = [
+        [rng.standard_normal((1, n)).astype("float32") for n in (7, 5)]
+        for _ in range(STEPS)
+    ]
+
+    def make():
+        return Model(loss, layer=nn.Bilinear(7, 5, 3))
+
+    eager_losses, eager = train(make, OPTIMIZERS["sgd"], batches, "eager")
+    losses, plain = train(make, OPTIMIZERS["sgd"], batches, "plain")
+    assert losses == eager_losses
+    for name, value in plain.items():
+        np.testing.assert_array_equal(value, eager[name], name)
