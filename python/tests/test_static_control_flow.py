@@ -431,3 +431,18 @@ def test_comparisons_and_increment_of_fluid_write_what_they_are_given():
     empty = layers.is_empty(x)
     got = run([flag, more, x, empty], {"x": np.array([1.0], "float32")})
     assert [g.item() for g in got] == [False, 4.0, 1.0, False]
+
+
+def test_tensors_are_constants_of_loops_and_branches():
+    x = feed_of("x", X)
+    two = paddle.to_tensor([[2.0, 2.0, 2.0, 2.0]])
+    _, out = static.nn.while_loop(
+        lambda i, v: i < 3,
+        lambda i, v: [i + 1, v * 2.0 + x],
+        [paddle.zeros([1], "int64"), two],
+    )
+    chosen = static.nn.cond(positive_sum(x), lambda: two, lambda: x[:1])
+    for value in (np.abs(X[:1]), -np.abs(X[:1])):
+        got = run([out, chosen], {"x": value})
+        np.testing.assert_allclose(got[0], 16 + 7 * value, 1e-6)
+        np.testing.assert_array_equal(got[1], value if value.sum() < 0 else two.numpy())

@@ -5,7 +5,7 @@ Python's."""
 import contextlib
 import functools
 
-from .. import _ops
+from .. import _core, _ops
 from .._core import DType, Tensor, Variable
 from ..framework.mode import in_dynamic_mode
 from ..tensor.creation import to_tensor
@@ -129,7 +129,7 @@ def _as_variable(value, function):
     if isinstance(value, Variable):
         return value
     if isinstance(value, Tensor):
-        return _ops.assign(value)
+        return _core.as_variable(value)
     if isinstance(value, bool):
         return _ops.fill_constant(None, None, [1], float(value), "", DType.bool)
     if isinstance(value, (int, float)):
