@@ -3,12 +3,12 @@
 #include "fleet/base/fork.h"
 
 #include <cerrno>
-#include <memory>
 #include <pthread.h>
 #include <unistd.h>
 #include <vector>
 
 #include "fleet/base/check.h"
+#include "fleet/base/no_destructor.h"
 
 namespace fleet::base {
 
@@ -19,6 +19,7 @@ namespace {
 // One for the process, as descriptors and fork() are. Never destroyed: objects
 // with static storage may close descriptors after everything else.
 struct Registry {
+  Registry();
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   std::vector<bool> is_ours;  // by descriptor
 };
@@ -39,11 +40,12 @@ void InChild() {
   pthread_mutex_unlock(&registry.mutex);
 }
 
+Registry::Registry() {
+  FLEET_CHECK_EQ(pthread_atfork(BeforeFork, InParent, InChild), 0);
+}
+
 Registry& TheRegistry() {
-  static Registry* const registry = [] {
-    FLEET_CHECK_EQ(pthread_atfork(BeforeFork, InParent, InChild), 0);
-    return std::make_unique<Registry>().release();
-  }();
+  static NoDestructor<Registry> registry;
   return *registry;
 }
 

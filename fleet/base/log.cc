@@ -9,6 +9,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "fleet/base/no_destructor.h"
+
 namespace fleet::base {
 namespace {
 
@@ -30,15 +32,15 @@ spdlog::level::level_enum LevelOf(LogSeverity severity) {
 // spdlog in the process neither sees nor changes it. Never destroyed: threads
 // may still write while the program ends.
 spdlog::logger& Logger() {
-  static spdlog::logger& logger = *[] {
-    auto made = std::make_unique<spdlog::logger>(
-        "fleet", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    made->set_level(spdlog::level::trace);
-    made->set_pattern("%Y-%m-%d %H:%M:%S.%e %P %^%L%$ %s:%#] %v");
-    made->flush_on(spdlog::level::trace);
-    return made.release();
-  }();
-  return logger;
+  static NoDestructor<spdlog::logger> logger([] {
+    spdlog::logger made("fleet",
+                        std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    made.set_level(spdlog::level::trace);
+    made.set_pattern("%Y-%m-%d %H:%M:%S.%e %P %^%L%$ %s:%#] %v");
+    made.flush_on(spdlog::level::trace);
+    return made;
+  }());
+  return *logger;
 }
 
 }  // namespace

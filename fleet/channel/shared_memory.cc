@@ -308,7 +308,7 @@ class SharedMemoryStream final : public ByteStream {
   alignas(kCacheLine) uint64_t read_ = 0;
   SpinRecord read_spin_;
 
-  std::thread watcher_;  // last: it uses all of the above
+  std::jthread watcher_;  // last: it uses all of the above
 };
 
 // What goes over the socket beside the descriptor. Both ends are of one

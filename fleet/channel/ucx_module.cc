@@ -94,7 +94,7 @@ class UcxStream final : public ByteStream {
       if (!event->valid()) return ErrnoStatus(errno, "eventfd");
     }
     RETURN_IF_ERROR(MakeWorker());
-    thread_ = std::thread([this] { Run(); });
+    thread_ = std::jthread([this] { Run(); });
     return OkStatus();
   }
 
@@ -714,7 +714,7 @@ class UcxStream final : public ByteStream {
   Deadline last_words_ = Deadline::Infinite();
   Deadline goodbye_ = Deadline::Infinite();
 
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace

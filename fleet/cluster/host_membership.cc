@@ -123,7 +123,7 @@ Status HostMembership::Open(const MeetingPlace& place, base::Descriptor socket,
   }
   const std::string& bound = listener_->address().host;
   if (!bound.empty() && !IsAnyHost(bound)) host_ = bound;
-  acceptor_ = std::thread([this] { AcceptGuests(); });
+  acceptor_ = std::jthread([this] { AcceptGuests(); });
   return OkStatus();
 }
 

@@ -120,7 +120,7 @@ class HostMembership final : public Membership {
   RemoteStore store_;
   base::Descriptor socket_;  // that the launcher gave; `listener_` has a copy
   std::unique_ptr<channel::Listener> listener_;
-  std::thread acceptor_;
+  std::jthread acceptor_;
 };
 
 }  // namespace fleet::cluster

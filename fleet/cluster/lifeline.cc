@@ -26,18 +26,23 @@ Lifeline::Lifeline(std::unique_ptr<channel::Channel> channel,
     : channel_(std::move(channel)),
       options_(options),
       callbacks_(std::move(callbacks)),
-      writer_([this] { Write(); }),
-      reader_([this] { Read(); }) {}
-
-Lifeline::~Lifeline() {
-  channel_->Close();
-  {
-    MutexLock lock(mutex_);
-    ended_ = true;
-    changed_.NotifyAll();
+      writer_([this] { Write(); }) {
+  try {
+    reader_ = std::jthread([this] { Read(); });
+  } catch (...) {
+    End();
+    throw;
   }
-  writer_.join();
-  reader_.join();
+}
+
+// Its threads are joined first: they are its last members.
+Lifeline::~Lifeline() { End(); }
+
+void Lifeline::End() {
+  channel_->Close();
+  MutexLock lock(mutex_);
+  ended_ = true;
+  changed_.NotifyAll();
 }
 
 void Lifeline::Send(std::string message) {

@@ -62,6 +62,8 @@ class Lifeline final {
   void Close(Status why);
 
  private:
+  // Both threads end soon.
+  void End();
   void Write();
   void Read();
 
@@ -75,8 +77,8 @@ class Lifeline final {
   bool sending_ GUARDED_BY(mutex_) = false;
   bool ended_ GUARDED_BY(mutex_) = false;
 
-  std::thread writer_;
-  std::thread reader_;
+  std::jthread writer_;
+  std::jthread reader_;
 };
 
 }  // namespace fleet::cluster

@@ -49,7 +49,7 @@ class NewsBoard final {
   int next_subscription_ GUARDED_BY(mutex_) = 1;
   int told_now_ GUARDED_BY(mutex_) = 0;  // the subscription that is in a call
   bool over_ GUARDED_BY(mutex_) = false;
-  std::thread teller_;
+  std::jthread teller_;
 };
 
 }  // namespace fleet::cluster

@@ -15,6 +15,7 @@
 #include "fleet/base/future.h"
 #include "fleet/base/interrupt.h"
 #include "fleet/base/log.h"
+#include "fleet/base/no_destructor.h"
 
 namespace fleet::comm {
 namespace {
@@ -58,8 +59,8 @@ std::string Describe(const std::string& name, const std::vector<int>& ranks) {
 }
 
 MpiLibrary& TheLibrary() {
-  static MpiLibrary& library = *std::make_unique<MpiLibrary>().release();
-  return library;
+  static base::NoDestructor<MpiLibrary> library;
+  return *library;
 }
 
 }  // namespace

@@ -115,7 +115,7 @@ uint64_t Link::PostItem(Outgoing item) {
     sent_ = number;
   } else if (status.code() == StatusCode::kDeadlineExceeded) {
     queue_.push_front(std::move(item));
-    if (!sender_.joinable()) sender_ = std::thread([this] { SendPosted(); });
+    if (!sender_.joinable()) sender_ = std::jthread([this] { SendPosted(); });
   } else if (failure_.ok()) {
     failure_ = status;
   }

@@ -128,7 +128,7 @@ class Link final {
   bool closed_ GUARDED_BY(mutex_) = false;
   Status failure_ GUARDED_BY(mutex_);
   std::deque<Outgoing> queue_ GUARDED_BY(mutex_);
-  std::thread sender_;  // made when the channel is full for the first time
+  std::jthread sender_;  // made when the channel is full for the first time
 };
 
 }  // namespace fleet::comm

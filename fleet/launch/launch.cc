@@ -165,7 +165,7 @@ Status MeetUnlessTold(const GuardedJob& guard,
   const base::Descriptor done_read(done[0]);
   base::Descriptor done_write(done[1]);
   Status status;
-  std::thread thread([&] {
+  std::jthread thread([&] {
     status = meeting();
     done_write = base::Descriptor();
   });

@@ -85,25 +85,25 @@ class ListMeeting final : public std::enable_shared_from_this<ListMeeting> {
       if (static_cast<int>(i) == plan.own_host) continue;
       uncalled_.insert(static_cast<int>(i));
       unheard_.insert(plan.hosts[i]);
+      unanswered_.insert(plan.hosts[i]);
     }
   }
 
   Result<std::vector<HostLink>> Run(std::unique_ptr<Listener> listener) {
     Listener& door = *listener;
-    std::thread doorman(
+    std::jthread doorman(
         [self = shared_from_this(), &door] { self->AnswerCalls(door); });
     for (size_t i = 0; i < plan_.hosts.size(); ++i) {
       const int host = static_cast<int>(i);
       if (host == plan_.own_host) continue;
+      // Not joined: a connection that is being tried cannot be given up, and
+      // the meeting lives as long as its threads.
       std::thread([self = shared_from_this(), host] {
         self->Call(host);
       }).detach();
     }
     Status status = WaitForAll();
-    if (!status.ok()) {
-      // Those who call now hear what is wrong.
-      std::this_thread::sleep_for(kLinger);
-    }
+    if (!status.ok()) WaitUntilAnswered(Deadline::After(kLinger));
     door.Abort(FailedPrecondition("the meeting is over"));
     doorman.join();
     // Nobody calls this host any more, so its ranks can have the socket.
@@ -165,6 +165,7 @@ class ListMeeting final : public std::enable_shared_from_this<ListMeeting> {
     if (!SendText(*guest.channel, Encode(view_), patience).ok()) return;
     const Status same = Compare(view_, own_, theirs, name);
     base::MutexLock lock(mutex_);
+    unanswered_.erase(name);
     if (!same.ok()) return FailLocked(same);
     // One that is not of the plan is not waited for.
     if (name == own_ || !IsHost(name)) return;
@@ -195,6 +196,15 @@ class ListMeeting final : public std::enable_shared_from_this<ListMeeting> {
           "(FLEET_START_TIMEOUT)");
     }
     return failure_;
+  }
+
+  // After a failure: those who call now hear what is wrong. It is over when all
+  // have called.
+  void WaitUntilAnswered(Deadline deadline) {
+    base::MutexLock lock(mutex_);
+    while (!unanswered_.empty() && changed_.WaitUntil(mutex_, deadline)) {
+      continue;
+    }
   }
 
   // "10.0.0.2 (rank 2, rank 3), ..."
@@ -246,6 +256,7 @@ class ListMeeting final : public std::enable_shared_from_this<ListMeeting> {
   Status failure_ GUARDED_BY(mutex_);
   std::set<int> uncalled_ GUARDED_BY(mutex_);
   std::set<std::string> unheard_ GUARDED_BY(mutex_);
+  std::set<std::string> unanswered_ GUARDED_BY(mutex_);
   std::map<int, std::unique_ptr<channel::Channel>> called_ GUARDED_BY(mutex_);
   std::map<std::string, std::unique_ptr<channel::Channel>> heard_
       GUARDED_BY(mutex_);

@@ -29,14 +29,23 @@ HostWatch::HostWatch(std::vector<HostLink> links) : links_(std::move(links)) {
   FLEET_CHECK_EQ(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
   news_read_ = base::Descriptor(ends[0]);
   news_write_ = base::Descriptor(ends[1]);
-  for (HostLink& link : links_) {
-    listeners_.emplace_back([this, &link] { Listen(link); });
+  try {
+    for (HostLink& link : links_) {
+      listeners_.emplace_back([this, &link] { Listen(link); });
+    }
+  } catch (...) {
+    CloseLinks();
+    throw;
   }
 }
 
 HostWatch::~HostWatch() {
+  CloseLinks();
+  listeners_.clear();  // which waits for them
+}
+
+void HostWatch::CloseLinks() {
   for (HostLink& link : links_) link.channel->Close();
-  for (std::thread& listener : listeners_) listener.join();
 }
 
 std::vector<HostNews> HostWatch::TakeNews() {

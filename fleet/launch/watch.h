@@ -65,16 +65,18 @@ class HostWatch final {
   void TellFailure(const JobFailure& failure);
 
  private:
+  // Listeners end soon.
+  void CloseLinks();
   // Until the other end is done, has failed, or is gone.
   void Listen(HostLink& link);
   void Note(HostNews news);
   void Tell(const std::string& message);
 
   std::vector<HostLink> links_;
-  std::vector<std::thread> listeners_;
   base::Descriptor news_read_, news_write_;
   base::Mutex mutex_;
   std::vector<HostNews> news_ GUARDED_BY(mutex_);
+  std::vector<std::jthread> listeners_;  // last: they use all of the above
 };
 
 }  // namespace fleet::launch
