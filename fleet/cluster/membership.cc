@@ -8,6 +8,7 @@
 
 #include "fleet/base/fork.h"
 #include "fleet/base/log.h"
+#include "fleet/cluster/launcher_words.h"
 #include "fleet/cluster/membership_protocol.h"
 
 namespace fleet::cluster {
@@ -191,6 +192,7 @@ Result<std::unique_ptr<Membership>> Membership::Join(const Role& role,
   const auto join = role.index == 0 ? JoinAsHost : JoinAsGuest;
   ASSIGN_OR_RETURN(std::unique_ptr<Membership> real,
                    join(role, std::move(options), deadline));
+  if (role.worker_num > 1) TellLauncher(LauncherWord::kMet);
   return std::make_unique<OwnMembership>(std::move(real));
 }
 

@@ -10,6 +10,7 @@
 
 #include "fleet/base/file_system.h"
 #include "fleet/base/mutex.h"
+#include "fleet/cluster/launcher_words.h"
 #include "fleet/comm/hierarchical.h"
 #include "fleet/comm/in_process.h"
 #include "fleet/comm/meeting.h"
@@ -75,6 +76,9 @@ class Watch final {
   }
 
   void Hear(const News& news) EXCLUDES(mutex_) {
+    if (news.kind != News::Kind::kLeft) {
+      cluster::TellLauncher(cluster::LauncherWord::kOthersFailed);
+    }
     std::vector<std::shared_ptr<AbortHandle>> concerned;
     {
       base::MutexLock lock(mutex_);
@@ -264,6 +268,9 @@ class JobWorld final : public World {
         .interrupt = Check(name, ranks),
         .reason_patience = kReasonPatience,
         .on_failure = [&membership = membership_, name](const Status& why) {
+          if (why.code() == StatusCode::kUnavailable) {
+            cluster::TellLauncher(cluster::LauncherWord::kOthersFailed);
+          }
           membership.Report(name, why);
         }};
     RETURN_IF_ERROR(watch_->Doom(name, ranks));

@@ -26,9 +26,12 @@ using std::chrono::milliseconds;
 // How late a line of the log may be on the screen.
 constexpr milliseconds kScreenInterval{50};
 
-// A rank that dies takes others with it, which see that it is gone while the
-// kernel still cleans up behind it, and may end before it.
+// A process that dies takes others with it, which see that it is gone while the
+// kernel still cleans up behind it, and may end before it. Some say that they
+// fail because of another; then that one is waited for. It may also be stopped,
+// or on a host that vanished, so not for ever.
 constexpr milliseconds kFirstFailurePatience{100};
+constexpr milliseconds kCulpritPatience{5000};
 
 // By a signal that is not the program's own way to give up.
 bool WasKilled(int wait_status) {
@@ -56,8 +59,14 @@ LocalJob::LocalJob(const LaunchPlan& plan, const GuardedJob& guard,
       begin_(std::chrono::steady_clock::now()),
       num_hosts_waited_for_(hosts.num_links()) {}
 
+bool LocalJob::Running::fails_by_others() const {
+  return said == cluster::LauncherWord::kOthersFailed &&
+         !WasKilled(wait_status);
+}
+
 Status LocalJob::Start(JobCommands commands, cluster::Environment env,
                        ReservedPorts ports) {
+  ASSIGN_OR_RETURN(listener_, WordListener::Open());
   commands_ = std::move(commands);
   env_ = std::move(env);
   for (size_t i = 0; i < plan_.processes.size(); ++i) {
@@ -83,13 +92,16 @@ Status LocalJob::StartOne(Running& process, int listen_fd) {
   if (!log.valid()) return ErrnoStatus(errno, process.log_path);
   process.log_begin = lseek(log.get(), 0, SEEK_END);
   const bool is_server = process.plan->kind == cluster::RoleKind::kServer;
+  cluster::Environment env = ProcessEnvironment(plan_, *process.plan, env_);
+  env["FLEET_LAUNCHER"] = ToString(
+      cluster::LauncherPlace{listener_->address(), LogNameOf(*process.plan)});
   ASSIGN_OR_RETURN(
       process.pid,
       StartProcess(is_server ? commands_.servers : commands_.script,
-                   ProcessEnvironment(plan_, *process.plan, env_), log.get(),
-                   listen_fd));
+                   std::move(env), log.get(), listen_fd));
   process.ended = false;
   process.wait_status = 0;
+  process.said.reset();
   return OkStatus();
 }
 
@@ -134,18 +146,21 @@ bool LocalJob::GoesOnWithout(Running& failed) {
 
 JobEnd LocalJob::Wait() {
   CheckWorkers();
-  while (!AllEnded(/*workers_only=*/false) || WaitsForHosts()) {
+  while (!AllEnded(/*workers_only=*/false) || WaitsForHosts() ||
+         phase_ == Phase::kFailing) {
     // Once the end has begun, nobody needs to tell us to end.
     const int hosts = phase_ == Phase::kEnding ? -1 : hosts_.fd();
     pollfd events[] = {{guard_.signals, POLLIN, 0},
                        {guard_.front_gone, POLLIN, 0},
-                       {hosts, POLLIN, 0}};
-    poll(events, 3, PollPatience());
+                       {hosts, POLLIN, 0},
+                       {listener_->fd(), POLLIN, 0}};
+    poll(events, 4, PollPatience());
     if (events[1].revents != 0) {
       // kill -9 of fleetrun: there is nobody to tell.
       EndDescendants();
       _exit(128 + SIGKILL);
     }
+    if (events[3].revents != 0) HearWords();
     if (events[0].revents != 0) HandleSignals();
     if (events[2].revents != 0) HandleHosts();
     CheckDeadline();
@@ -155,6 +170,7 @@ JobEnd LocalJob::Wait() {
   EndDescendants();
   if (end_.exit_code == 0) hosts_.TellDone();
   FinishScreen();
+  RemarkIfNeverMet();
   if (plan_.num_local(cluster::RoleKind::kServer) > 0 && end_.exit_code == 0) {
     Say(LogSeverity::INFO, servers_were_told_
                                ? "fleetrun: the servers did not end by "
@@ -201,7 +217,7 @@ void LocalJob::HandleHosts() {
   for (const HostNews& news : hosts_.TakeNews()) {
     if (news.kind == HostNews::Kind::kWorkersEnded) {
       --num_hosts_waited_for_;
-    } else if (phase_ == Phase::kFailing) {
+    } else if (phase_ == Phase::kFailing && !OnlyByOthers()) {
       Fail();
     } else if (phase_ != Phase::kEnding) {
       FailElsewhere(news.failure);
@@ -228,6 +244,8 @@ void LocalJob::Reap() {
         std::find_if(running_.begin(), running_.end(),
                      [pid](const Running& r) { return r.pid == pid; });
     if (found == running_.end()) continue;  // an orphan of a rank
+    // What it said is there, because it has ended.
+    HearWords();
     found->ended = true;
     found->wait_status = wait_status;
     if (wait_status != 0 && phase_ != Phase::kEnding &&
@@ -240,10 +258,35 @@ void LocalJob::Reap() {
   const bool one_was_killed =
       std::any_of(failed_.begin(), failed_.end(),
                   [](const Running* r) { return WasKilled(r->wait_status); });
-  if (one_was_killed || AllEnded(/*workers_only=*/false)) return Fail();
-  if (phase_ == Phase::kFailing) return;
+  const bool all_here = AllEnded(/*workers_only=*/false) &&
+                        (hosts_.num_links() == 0 || !OnlyByOthers());
+  if (one_was_killed || all_here) return Fail();
+  const bool waits_for_culprit = OnlyByOthers();
+  if (phase_ == Phase::kFailing && waits_for_culprit == waits_for_culprit_) {
+    return;
+  }
   phase_ = Phase::kFailing;
-  phase_deadline_ = base::Deadline::After(kFirstFailurePatience);
+  waits_for_culprit_ = waits_for_culprit;
+  phase_deadline_ = base::Deadline::After(
+      waits_for_culprit ? kCulpritPatience : kFirstFailurePatience);
+}
+
+void LocalJob::HearWords() {
+  for (const cluster::SaidWord& word : listener_->Take()) {
+    for (Running& process : running_) {
+      if (LogNameOf(*process.plan) != word.process) continue;
+      if (word.word == cluster::LauncherWord::kMet) {
+        process.has_met = true;
+      } else if (!process.said) {
+        process.said = word.word;
+      }
+    }
+  }
+}
+
+bool LocalJob::OnlyByOthers() const {
+  return std::all_of(failed_.begin(), failed_.end(),
+                     [](const Running* r) { return r->fails_by_others(); });
 }
 
 void LocalJob::CheckWorkers() {
@@ -270,15 +313,26 @@ bool LocalJob::WaitsForHosts() const {
 }
 
 void LocalJob::Fail() {
-  // Of several that ended at once, one that was killed did not end because of
-  // another.
-  std::stable_partition(failed_.begin(), failed_.end(), [](const Running* r) {
-    return WasKilled(r->wait_status);
-  });
+  // One that was killed did not end because of another, nor did one that has
+  // not said so.
+  const auto order = [](const Running* r) {
+    return WasKilled(r->wait_status) ? 0 : r->fails_by_others() ? 2 : 1;
+  };
+  std::stable_sort(
+      failed_.begin(), failed_.end(),
+      [&](const Running* a, const Running* b) { return order(a) < order(b); });
   if (screen_) screen_->Copy();
-  std::string text;
-  for (const Running* r : failed_) text += Report(*r);
   const Running& first = *failed_.front();
+  std::string text;
+  for (const Running* r : failed_) {
+    if (order(r) == order(&first)) {
+      text += Report(*r);
+    } else {
+      text += base::Concat("fleetrun: ", Describe(*r), ", after ",
+                           NameOf(plan_, *first.plan), " had. Its log is ",
+                           r->log_path, ".\n");
+    }
+  }
   text += base::Concat("fleetrun: the job has failed because of ",
                        NameOf(plan_, *first.plan),
                        "; its other processes are ended\n");
@@ -313,6 +367,21 @@ std::string LocalJob::Report(const Running& failed) const {
   out << ", ends with:\n";
   for (const std::string& line : lines) out << "  | " << line << "\n";
   return out.str();
+}
+
+void LocalJob::RemarkIfNeverMet() const {
+  const bool met = std::any_of(running_.begin(), running_.end(),
+                               [](const Running& r) { return r.has_met; });
+  if (met || end_.exit_code != 0 || plan_.workers.size() < 2 ||
+      plan_.mode != LaunchMode::kCollective || !commands_.script_is_python) {
+    return;
+  }
+  Say(LogSeverity::WARNING,
+      base::Concat("fleetrun: the ", plan_.workers.size(),
+                   " ranks never met, so each ran the script for itself: in "
+                   "Fleet fleet.init(is_collective=True) or "
+                   "paddle.distributed.init_parallel_env() makes them one "
+                   "job\n"));
 }
 
 void LocalJob::End(int signal) {

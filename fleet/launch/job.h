@@ -15,7 +15,9 @@
 #include "fleet/base/descriptor.h"
 #include "fleet/base/status.h"
 #include "fleet/cluster/environment.h"
+#include "fleet/cluster/launcher_words.h"
 #include "fleet/launch/guard.h"
+#include "fleet/launch/listener.h"
 #include "fleet/launch/plan.h"
 #include "fleet/launch/ports.h"
 #include "fleet/launch/process.h"
@@ -46,6 +48,7 @@ struct JobEnd {
 // What processes run.
 struct JobCommands {
   Command script;
+  bool script_is_python = false;
   Command servers;
 };
 
@@ -78,12 +81,18 @@ class LocalJob final {
     pid_t pid;
     bool ended = false;
     int wait_status = 0;
+    // What it said first of its failure, or that of others.
+    std::optional<cluster::LauncherWord> said;
+    bool has_met = false;
     base::Descriptor listener;  // of a server that may be started again
+
+    // Whether it failed because another process did, as far as is known.
+    bool fails_by_others() const;
   };
   enum class Phase {
     kRunning,
     kServersEnding,  // all workers have ended well; servers may take their time
-    kFailing,        // one failed; a moment for one that failed before it
+    kFailing,        // one failed; a while for one that failed before it
     kEnding,         // all have been told to end
   };
 
@@ -104,14 +113,20 @@ class LocalJob final {
   void CheckWorkers();
   // Whether other hosts have to be heard although nothing runs here any more.
   bool WaitsForHosts() const;
+  // Notes what processes said.
+  void HearWords();
   // Notes who ended, and acts on it.
   void Reap();
+  // Those that failed so far did so because of another process.
+  bool OnlyByOthers() const;
   // Ends the job because of those in failed_.
   void Fail();
   // "rank 1 at 10.0.0.2:6070 (host b, process 7) failed: exit code 3 after 2 s"
   std::string Describe(const Running& failed) const;
   // The same with the end of its log.
   std::string Report(const Running& failed) const;
+  // A warning where ranks ended well and never met: each trained for itself.
+  void RemarkIfNeverMet() const;
   // Sends `signal` to those that run, and sets the time of SIGKILL.
   void End(int signal);
   void CheckDeadline();
@@ -128,8 +143,10 @@ class LocalJob final {
   JobCommands commands_;
   cluster::Environment env_;
   std::vector<Running> running_;
+  std::optional<WordListener> listener_;
   std::optional<LogOnScreen> screen_;
   Phase phase_ = Phase::kRunning;
+  bool waits_for_culprit_ = false;  // of kFailing: longer than a moment
   bool told_workers_ended_ = false;
   bool servers_were_told_ = false;  // to end, after their grace
   // Links over which it has not been heard that workers ended.

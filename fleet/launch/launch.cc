@@ -301,6 +301,7 @@ Result<int> RunJob(LaunchOptions options, const cluster::Environment& env,
   ASSIGN_OR_RETURN(
       commands.script,
       CommandFor(options.script, options.script_arguments, env, invoked_as));
+  commands.script_is_python = options.script.ends_with(".py");
   commands.servers = commands.script;
   if (options.server_program) {
     ASSIGN_OR_RETURN(commands.servers, ServerCommandFor(*options.server_program,

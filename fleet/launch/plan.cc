@@ -387,6 +387,7 @@ constexpr const char* kDropped[] = {
     "MASTER_ADDR",
     "MASTER_PORT",
     "FLEET_LISTEN_FD",
+    "FLEET_LAUNCHER",
     "FLEET_PS_LAST_SAVE",
     "FLEET_SECRET",
     "FLEET_SECRET_FILE",

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <random>
 
+#include "fleet/cluster/launcher_words.h"
 #include "fleet/cluster/message.h"
 
 namespace fleet::ps {
@@ -89,6 +90,9 @@ void Lanes::GiveBack(std::unique_ptr<Lane> lane) {
 Status Lanes::Named(const Status& status, const CallName& name,
                     uint32_t server) const {
   if (status.ok()) return status;
+  if (status.code() == StatusCode::kUnavailable) {
+    cluster::TellLauncher(cluster::LauncherWord::kOthersFailed);
+  }
   return status.WithContext(base::Concat("worker ", options_.worker, ": ",
                                          name.ToString(), " at server ",
                                          server));

@@ -18,6 +18,7 @@
 #include "fleet/channel/socket.h"
 #include "fleet/cluster/bind_address.h"
 #include "fleet/cluster/join_settings.h"
+#include "fleet/cluster/launcher_words.h"
 
 namespace fleet::ps {
 namespace {
@@ -267,6 +268,7 @@ Status Serving::Run() {
         [this](Deadline slice) { return server_.WaitUntilStopped(slice); });
     if (stopped.code() == StatusCode::kUnavailable) {
       FLEET_LOG(WARNING) << stopped;
+      cluster::TellLauncher(cluster::LauncherWord::kOthersFailed);
       (void)base::WaitInterruptibly(
           Deadline::After(options_.linger), options_.interrupt,
           [this](Deadline slice) { return server_.WaitUntilAlone(slice); });

@@ -11,6 +11,7 @@
 
 #include "fleet/base/check.h"
 #include "fleet/cluster/environment.h"
+#include "fleet/cluster/launcher_words.h"
 
 #include "status.h"
 
@@ -177,6 +178,9 @@ bool Job::End(int exit_status) {
   if (forked()) return true;
   if (exit_status == 0) Finish();
   if (!finished_ && size() > 1) {
+    using cluster::LauncherWord;
+    cluster::TellLauncher(broken() ? LauncherWord::kOthersFailed
+                                   : LauncherWord::kFailed);
     Abort(Unavailable("rank ", fleet_->rank(), " ended with exit status ",
                       exit_status));
     return false;

@@ -213,3 +213,39 @@ def test_no_secret_is_a_warning(hosts):
     outputs, statuses = finish(started)
     assert statuses == [0, 0], outputs
     assert all("secret" in text for text in outputs)
+
+
+CULPRIT = """
+import os, signal, sys
+import paddle
+import paddle.distributed as dist
+dist.init_parallel_env()
+x = paddle.ones([100])
+dist.all_reduce(x)
+if dist.get_rank() == {culprit}:
+    {end}
+while True:
+    dist.all_reduce(x)
+"""
+
+
+@pytest.mark.parametrize("culprit", [0, 3])
+@pytest.mark.parametrize(
+    "end, code",
+    [
+        ("raise ValueError('too warm')", 1),
+        ("os._exit(6)", 6),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 137),
+    ],
+)
+def test_the_rank_that_failed_by_itself_is_shown_first_on_all_hosts(
+    hosts, culprit, end, code
+):
+    h = hosts(2)
+    flags = ["--ips", h.addresses(), "--nproc_per_node=2"]
+    script = CULPRIT.format(culprit=culprit, end=end)
+    outputs, codes = finish([h.fleetrun(i, script, *flags, **SECRET) for i in (0, 1)])
+    for text, status in zip(outputs, codes):
+        assert status == code, text
+        shown = re.findall(r"^fleetrun: rank (\d) at .* failed: ", text, re.M)
+        assert shown[0] == str(culprit), text

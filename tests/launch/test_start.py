@@ -25,7 +25,7 @@ def test_the_banner_is_three_lines_beside_the_output(launcher):
     launcher.write("t.py", "print('hello')\n")
     done = launcher.run("--gpus=0,1", "--job_id=mine", "t.py", "--lr", "0.1")
     assert done.stdout == "hello\n"
-    asked, runs, finds = done.stderr.splitlines()
+    asked, runs, finds, never_met = done.stderr.splitlines()
     assert asked == (
         "fleetrun: job mine, Configuration Arguments: gpus=0,1 job_id=mine "
         "training_script=t.py training_script_args=['--lr', '0.1']"
@@ -37,6 +37,7 @@ def test_the_banner_is_three_lines_beside_the_output(launcher):
     assert re.fullmatch(
         r"fleetrun: Distributed Envs of rank 0: .*PADDLE_TRAINERS_NUM=2 .*", finds
     )
+    assert "never met" in never_met
     quiet = launcher.run("--print_config", "0", "t.py")
     assert (quiet.stdout, quiet.stderr) == ("hello\n", "")
 

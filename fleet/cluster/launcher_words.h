@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What a process tells the launcher that started it, in one direction: that its
+// ranks met, and whose failure its own end follows from. Of several processes
+// that fail the launcher shows first one that did not fail because of another;
+// when processes end is too close together to tell them apart by it.
+//
+// The launcher gives each process a place in FLEET_LAUNCHER; without one, and
+// where nobody listens there any more, nothing happens. Thread-safe. Called by
+// the process that the launcher started, not by those that it forks.
+
+#ifndef FLEET_CLUSTER_LAUNCHER_WORDS_H_
+#define FLEET_CLUSTER_LAUNCHER_WORDS_H_
+
+#include <string>
+#include <string_view>
+
+#include "fleet/base/status.h"
+
+namespace fleet::cluster {
+
+enum class LauncherWord : char {
+  kMet = 'm',           // this process has met the other ranks of its job
+  kFailed = 'f',        // it fails by itself
+  kOthersFailed = 'o',  // another process has failed; if it fails, by that
+};
+
+// Of kFailed and kOthersFailed the first that is said counts, the others are
+// not sent.
+void TellLauncher(LauncherWord word);
+
+// Where a launcher listens: an abstract unix address for datagrams, and the
+// name under which it knows the process. As text, "address name".
+struct LauncherPlace {
+  std::string address;
+  std::string process;
+};
+std::string ToString(const LauncherPlace& place);
+Result<LauncherPlace> ParseLauncherPlace(std::string_view text);
+
+// A datagram: the word, and the name of the process.
+std::string EncodeWord(LauncherWord word, std::string_view process);
+struct SaidWord {
+  LauncherWord word;
+  std::string process;
+};
+Result<SaidWord> DecodeWord(std::string_view datagram);
+
+}  // namespace fleet::cluster
+
+#endif  // FLEET_CLUSTER_LAUNCHER_WORDS_H_
