@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "fleet/base/mutex.h"
+#include "fleet/comm/left.h"
 #include "fleet/comm/patience.h"
 #include "fleet/comm/reduce.h"
 
@@ -220,8 +221,7 @@ class Room final {
     std::erase_if(missing,
                   [&](int rank) REQUIRES(mutex_) { return !gone_[rank]; });
     if (missing.empty()) return OkStatus();
-    return Unavailable(ToString(call), ": ", RankList(missing),
-                       " left before it");
+    return LeftBefore(ToString(call), missing);
   }
 
   // The first failure is that of all ranks.

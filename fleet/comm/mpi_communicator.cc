@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "fleet/comm/left.h"
 #include "fleet/comm/reduce.h"
 
 namespace fleet::comm {
@@ -205,8 +206,7 @@ Result<bool> MpiCommunicator::AllCalled(const Call& call) {
   }
   std::erase_if(missing, [&](int i) { return !peers_[i].left; });
   if (missing.empty()) return false;
-  return Unavailable(ToString(call), ": ", RankList(missing),
-                     " left before it");
+  return LeftBefore(ToString(call), missing);
 }
 
 Status MpiCommunicator::Agree(const Call& call, Patience& patience) {

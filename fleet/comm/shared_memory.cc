@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "fleet/comm/left.h"
 #include "fleet/comm/patience.h"
 #include "fleet/comm/shared_memory_communicator.h"
 
@@ -120,7 +121,7 @@ Status SharedMemory::CheckAlive(std::vector<int> ranks,
     if (control_.left(i)) left.push_back(i);
   }
   if (!left.empty()) {
-    return Unavailable(what, ": ", RankList(left), " left before it");
+    return LeftBefore(what, left);
   }
   for (int i : exchange_->Gone()) {
     // Left and gone is not dead.

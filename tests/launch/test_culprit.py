@@ -61,6 +61,7 @@ def test_a_rank_that_leaves_early_is_named_by_those_that_need_it(launcher):
     done = launcher.run("--nproc_per_node=3", "t.py", "1", OMP_NUM_THREADS="1")
     assert done.returncode == 1
     assert "rank 1 left before it" in done.stderr, done.stderr
+    assert "join()" in done.stderr and "drop_last" in done.stderr
 
 
 PLAIN = "import paddle\nprint(paddle.ones([2]).sum().item())\n"
