@@ -5,7 +5,8 @@ PYTHON ?= .venv/bin/python
 JOBS ?= 2
 
 .DEFAULT_GOAL := build
-.PHONY: help bootstrap build demo test test-gpu fuzz-programs bench format check asan tsan surface clean
+.PHONY: help bootstrap build demo test test-gpu fuzz-programs bench format check \
+        thread-safety tidy race asan tsan surface clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
@@ -55,6 +56,16 @@ check: ## formatting, layers and the map, changing nothing
 	@.venv/bin/ruff format --quiet --check .
 	@python3 tools/check_layers.py
 	@python3 tools/check_map.py
+
+thread-safety: build/clang/build.ninja ## clang's thread-safety analysis of libfleet_core
+	@ninja -C build/clang -j $(JOBS)
+
+tidy: build/clang/build.ninja ## clang-tidy on what differs from FLEET_TIDY_BASE (HEAD~1)
+	@python3 tools/tidy.py -j $(JOBS)
+
+race: build/tsan/build.ninja ## the most threaded folders under ThreadSanitizer
+	@ninja -C build/tsan -j $(JOBS) race_tests
+	@ctest --test-dir build/tsan --output-on-failure -j $(JOBS) -L race
 
 asan: build/asan/build.ninja ## all tests under AddressSanitizer and UBSan
 	@ninja -C build/asan -j $(JOBS)

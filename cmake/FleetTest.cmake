@@ -8,6 +8,11 @@
 # COMMAND, where the program is not simply started, and ENVIRONMENT are those of
 # ctest.
 
+# The folders whose code is the most threaded. `ninja race_tests` builds their
+# tests, and ctest knows them by the label race.
+set(race_folders channel cluster comm ps served table)
+add_custom_target(race_tests)
+
 function(fleet_test name source)
   cmake_parse_arguments(ARG "TORCH" "" "LIBRARIES;NEEDS;COMMAND;ENVIRONMENT"
                         ${ARGN})
@@ -33,6 +38,11 @@ function(fleet_test name source)
   add_test(NAME ${name} COMMAND ${ARG_COMMAND})
   set_tests_properties(${name} PROPERTIES TIMEOUT 300 ENVIRONMENT
                                           "${ARG_ENVIRONMENT}")
+  get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+  if(folder IN_LIST race_folders)
+    add_dependencies(race_tests ${name})
+    set_tests_properties(${name} PROPERTIES LABELS race)
+  endif()
 endfunction()
 
 # The main() of the tests with LibTorch.

@@ -216,7 +216,7 @@ Status MpiCommunicator::Agree(const Call& call, Patience& patience) {
   }
   return library_.Poll(
       patience,
-      [&]() -> Result<bool> {
+      [&]() REQUIRES(library_.mutex) -> Result<bool> {
         RETURN_IF_ERROR(Hear(call.number));
         return AllCalled(call);
       },
@@ -239,7 +239,7 @@ Status MpiCommunicator::Move(std::string_view name, Patience& patience,
   }
   Status moved = library_.Poll(
       patience,
-      [&]() -> Result<bool> {
+      [&]() REQUIRES(library_.mutex) -> Result<bool> {
         int done = 0;
         RETURN_IF_ERROR(
             MpiStatus(MPI_Test(&request, &done, MPI_STATUS_IGNORE), name));
@@ -489,7 +489,7 @@ Status MpiCommunicator::DoSend(ConstSpan data, int to, Deadline deadline) {
   }
   return library_.Poll(
       patience,
-      [&]() -> Result<bool> {
+      [&]() REQUIRES(library_.mutex) -> Result<bool> {
         if (last->done) return true;
         RETURN_IF_ERROR(Hear(kAnyCall));
         return false;
@@ -513,7 +513,7 @@ Status MpiCommunicator::DoRecv(Span data, int from, Deadline deadline) {
   };
   RETURN_IF_ERROR(library_.Poll(
       patience,
-      [&]() -> Result<bool> {
+      [&]() REQUIRES(library_.mutex) -> Result<bool> {
         ASSIGN_OR_RETURN(bool here, has_come());
         if (here) return true;
         RETURN_IF_ERROR(Hear(kAnyCall));

@@ -285,7 +285,7 @@ Status MpiLibrary::Meet(const std::vector<int>& ranks, const std::string& group,
   }
   const Status met = Poll(
       patience,
-      [&]() -> Result<bool> {
+      [&]() REQUIRES(mutex) -> Result<bool> {
         RETURN_IF_ERROR(TakeGreetings());
         return Missing(ranks, group).empty();
       },

@@ -8,6 +8,7 @@
 #define FLEET_COMM_MPI_LIBRARY_H_
 
 #include <chrono>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -71,11 +72,12 @@ class MpiLibrary final {
                             const CommunicatorOptions& options,
                             Deadline deadline) EXCLUDES(mutex);
 
-  // Asks `done()`, a Result<bool>, under the mutex until it is true or a
-  // failure, and looks up meanwhile as `patience` says.
-  template <typename Done, typename WaitsFor>
-  Status Poll(Patience& patience, Done done, WaitsFor waits_for)
-      EXCLUDES(mutex) {
+  // Asks `done()` under the mutex until it is true or a failure, and looks up
+  // meanwhile as `patience` says. A std::function, because a lambda that
+  // REQUIRES(library.mutex) knows the mutex by another name than this class.
+  template <typename WaitsFor>
+  Status Poll(Patience& patience, const std::function<Result<bool>()>& done,
+              WaitsFor waits_for) EXCLUDES(mutex) {
     Deadline slice = patience.slice();
     const Deadline eager = Deadline::After(kEager);
     while (true) {

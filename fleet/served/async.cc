@@ -99,7 +99,7 @@ Status AsyncSync::BeginStepLocked() {
   const Deadline until = deadline();
   while (TurnIsWantedLocked()) {
     work_.NotifyAll();
-    RETURN_IF_ERROR(WaitToBeSentLocked(until, [&] {
+    RETURN_IF_ERROR(WaitToBeSentLocked(until, [&]() REQUIRES(mutex_) {
       return DeadlineExceeded("worker ", options_.worker,
                               ": a save waits until this worker's gradients "
                               "are sent, and they are not: ",
@@ -143,7 +143,7 @@ Status AsyncSync::WaitForRoomLocked(const Queue& queue,
   const Deadline until = deadline();
   Status outcome;
   while (outcome.ok() && queue.num_waiting() >= options_.queue_size) {
-    outcome = WaitToBeSentLocked(until, [&] {
+    outcome = WaitToBeSentLocked(until, [&]() REQUIRES(mutex_) {
       return DeadlineExceeded("worker ", options_.worker, ": ", what, ": ",
                               queue.num_waiting(),
                               " gradients wait, and the servers took none in ",
@@ -509,7 +509,7 @@ Status AsyncSync::Flush(std::span<const DenseValues>) {
   work_.NotifyAll();
   Status outcome = failure_;
   while (outcome.ok() && !IdleLocked()) {
-    outcome = WaitToBeSentLocked(until, [&] {
+    outcome = WaitToBeSentLocked(until, [&]() REQUIRES(mutex_) {
       return DeadlineExceeded(
           "worker ", options_.worker,
           ": gradients still wait for the servers: ", WhatWaitsLocked());

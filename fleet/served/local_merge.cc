@@ -119,8 +119,9 @@ Status LocalMerge::EndStep(std::span<const DenseValues> values,
   ScaleLocked();
   sending_ = true;
   // The others wait for the end of the round, so nobody touches the step.
+  const Step* const step = &step_;
   mutex_.Unlock();
-  Status outcome = send(step_);
+  Status outcome = send(*step);
   mutex_.Lock();
   sending_ = false;
   leader_.assign(values.begin(), values.end());
