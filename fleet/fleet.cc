@@ -12,6 +12,7 @@
 #include "fleet/channel/meet.h"
 #include "fleet/cluster/environment.h"
 #include "fleet/cluster/join_settings.h"
+#include "fleet/cluster/launcher_words.h"
 
 namespace fleet {
 namespace {
@@ -71,7 +72,12 @@ Result<std::unique_ptr<Fleet>> Fleet::Init(InitOptions options) {
   return fleet;
 }
 
-Fleet::~Fleet() = default;
+Fleet::~Fleet() {
+  // Before the others hear that this rank is gone, and fail because of it.
+  if (membership_ != nullptr && !finished_ && size() > 1) {
+    cluster::TellLauncher(cluster::LauncherWord::kFailed);
+  }
+}
 
 Deadline Fleet::deadline() const { return Deadline::After(timeout_); }
 

@@ -54,7 +54,8 @@ class Fleet final {
   // (FLEET_COMM) that is not built in. What options.interrupt answers ends it.
   static Result<std::unique_ptr<Fleet>> Init(InitOptions options = {});
 
-  // A process that ends without Finish has failed, and the others are told.
+  // A process that ends without Finish has failed: the others are told, and a
+  // launcher that this rank failed by itself, unless another one did before.
   ~Fleet();
 
   const cluster::Role& role() const { return role_; }
