@@ -7,6 +7,7 @@ python fuzz.py --show 17             # the model as a script
 """
 
 import argparse
+import collections
 import multiprocessing
 import os
 import re
@@ -48,6 +49,17 @@ def _parts(first, count, end, size=40):
         given += many
 
 
+def _results(pool, parts, at_once):
+    """What `_examine_part` gives for each part; no part is begun before there is room."""
+    under_way = collections.deque()
+    for part in parts:
+        under_way.append(pool.apply_async(_examine_part, (part,)))
+        if len(under_way) >= at_once:
+            yield under_way.popleft().get()
+    while under_way:
+        yield under_way.popleft().get()
+
+
 # Models of one job of several processes, which costs seconds to start.
 RANKS_MODELS, SERVERS_MODELS = 40, 8
 
@@ -56,7 +68,7 @@ def local_models(report, first, count, end, jobs, show):
     begin = time.monotonic()
     context = multiprocessing.get_context("fork")
     with context.Pool(jobs, maxtasksperchild=8) as pool:
-        for part in pool.imap_unordered(_examine_part, _parts(first, count, end)):
+        for part in _results(pool, _parts(first, count, end), 2 * jobs):
             for number, failures, ops, notes, text in part:
                 for mode in ("eager", "plain", "planned"):
                     report.add(mode, ops, notes if mode == "eager" else ())
