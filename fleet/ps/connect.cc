@@ -3,7 +3,6 @@
 #include "fleet/ps/connect.h"
 
 #include <array>
-#include <cstring>
 #include <utility>
 
 namespace fleet::ps {
@@ -19,12 +18,10 @@ Result<std::string> Ask(Channel& channel, const RequestHead& head,
   ASSIGN_OR_RETURN(
       const std::vector<std::byte> reply,
       channel.RecvMessage(kMaxInline + sizeof(ReplyHead), deadline));
-  ReplyHead reply_head;
-  if (reply.size() < sizeof(reply_head)) return DataLoss("a short reply");
-  std::memcpy(&reply_head, reply.data(), sizeof(reply_head));
-  std::string answer(
-      reinterpret_cast<const char*>(reply.data()) + sizeof(reply_head),
-      reply.size() - sizeof(reply_head));
+  base::ByteReader in(reply);
+  const auto reply_head = in.Take<ReplyHead>();
+  if (!in.whole()) return DataLoss("a short reply");
+  std::string answer(base::TextOf(in.rest()));
   if (reply_head.code != 0) {
     return Status(static_cast<StatusCode>(reply_head.code), answer);
   }

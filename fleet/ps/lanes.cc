@@ -195,8 +195,7 @@ Status Lanes::TakeReply(Lane& lane, Call& call, uint32_t server,
   }
   lane.small.resize(byte_size);
   RETURN_IF_ERROR(channel.Recv(lane.small, deadline));
-  ReplyHead head;
-  std::memcpy(&head, lane.small.data(), sizeof(head));
+  const auto head = base::LoadAt<ReplyHead>(lane.small, 0);
   if (head.sequence != sequence) {
     return DataLoss("the reply to request ", head.sequence, " instead of ",
                     sequence);

@@ -367,7 +367,7 @@ Status PsServer::ServeOne(Session& session) {
   session.request.resize(byte_size);
   RETURN_IF_ERROR(session.channel->Recv(session.request, Deadline::Infinite()));
   Request request;
-  std::memcpy(&request.head, session.request.data(), sizeof(RequestHead));
+  request.head = base::LoadAt<RequestHead>(session.request, 0);
   request.body = std::span(session.request).subspan(sizeof(RequestHead));
   num_requests_.fetch_add(1, std::memory_order_relaxed);
   ++num_busy_;

@@ -15,37 +15,13 @@
 namespace fleet::ps {
 namespace {
 
-// The parts of a body, taken from its front.
-class Body final {
- public:
-  explicit Body(std::span<const std::byte> bytes) : rest_(bytes) {}
-
-  // Empty, and not whole(), when there are not so many bytes. The buffer of a
-  // request is aligned, and parts come in the order of their alignment.
-  template <typename T>
-  std::span<const T> Take(uint64_t count) {
-    if (count > rest_.size() / sizeof(T)) {
-      short_ = true;
-      rest_ = {};
-      return {};
-    }
-    const auto* at = reinterpret_cast<const T*>(rest_.data());
-    rest_ = rest_.subspan(count * sizeof(T));
-    return {at, count};
-  }
-  std::string_view rest() const {
-    return {reinterpret_cast<const char*>(rest_.data()), rest_.size()};
-  }
-  // InvalidArgument when something was missing or is left over.
-  Status Finish() const {
-    if (!short_ && rest_.empty()) return OkStatus();
-    return InvalidArgument("a request that does not have the size it says");
-  }
-
- private:
-  std::span<const std::byte> rest_;
-  bool short_ = false;
-};
+// InvalidArgument when something was missing in the body of a request, or is
+// left over. Its buffer is aligned, and parts come in the order of their
+// alignment, so that they can be used where they lie.
+Status CheckFinished(const base::ByteReader& body) {
+  if (body.finished()) return OkStatus();
+  return InvalidArgument("a request that does not have the size it says");
+}
 
 std::span<const std::byte> BytesOf(const std::string& text) {
   return std::as_bytes(std::span(text));
@@ -122,7 +98,7 @@ Result<std::span<const std::byte>> PsServer::Handle(Session& session,
       return Nothing();
     case Op::kCreate: {
       ASSIGN_OR_RETURN(const TableSpec spec,
-                       DecodeTableSpec(Body(request.body).rest()));
+                       DecodeTableSpec(base::TextOf(request.body)));
       RETURN_IF_ERROR(Create(spec));
       return Nothing();
     }
@@ -142,7 +118,7 @@ Result<std::span<const std::byte>> PsServer::Handle(Session& session,
 }
 
 Status PsServer::HandleHello(Session& session, const Request& request) {
-  cluster::MessageReader in(Body(request.body).rest());
+  cluster::MessageReader in(base::TextOf(request.body));
   const auto worker = static_cast<int>(in.U32());
   const uint32_t lane_number = in.U32();
   const uint64_t incarnation = in.U64();
@@ -181,14 +157,14 @@ Result<std::span<const std::byte>> PsServer::HandlePull(
   if ((head.flags & kFlagDense) != 0) return PullDense(session, request);
   ASSIGN_OR_RETURN(Table* const table, Find(session, head.table));
   if (table->sparse == nullptr) return InvalidArgument("no sparse table");
-  Body body(request.body);
-  const auto keys = body.Take<table::Key>(head.count);
+  base::ByteReader body(request.body);
+  const auto keys = body.TakeSpan<table::Key>(head.count);
   table::PullOptions options;
   options.training = (head.flags & kFlagNotTraining) == 0;
   if ((head.flags & kFlagCounts) != 0) {
-    options.counts = body.Take<uint32_t>(head.count);
+    options.counts = body.TakeSpan<uint32_t>(head.count);
   }
-  RETURN_IF_ERROR(body.Finish());
+  RETURN_IF_ERROR(CheckFinished(body));
   session.rows.resize(keys.size() * table->sparse->dim());
   RETURN_IF_ERROR(table->sparse->Pull(keys, session.rows, options));
   num_pulled_keys_.fetch_add(keys.size(), std::memory_order_relaxed);
@@ -197,9 +173,9 @@ Result<std::span<const std::byte>> PsServer::HandlePull(
 
 Result<std::span<const std::byte>> PsServer::PullDense(Session& session,
                                                        const Request& request) {
-  Body body(request.body);
-  const auto sections = body.Take<DenseSection>(request.head.count);
-  RETURN_IF_ERROR(body.Finish());
+  base::ByteReader body(request.body);
+  const auto sections = body.TakeSpan<DenseSection>(request.head.count);
+  RETURN_IF_ERROR(CheckFinished(body));
   uint64_t num_values = 0;
   for (const DenseSection& section : sections) {
     if (section.count > kChunkValues ||
@@ -242,15 +218,15 @@ Status PsServer::UpdateSparse(Session& session, const Request& request) {
   ASSIGN_OR_RETURN(Table* const found, Find(session, head.table));
   if (found->sparse == nullptr) return InvalidArgument("no sparse table");
   table::SparseTable& table = *found->sparse;
-  Body body(request.body);
-  const auto keys = body.Take<table::Key>(head.count);
-  const auto values = body.Take<float>(head.count * table.dim());
+  base::ByteReader body(request.body);
+  const auto keys = body.TakeSpan<table::Key>(head.count);
+  const auto values = body.TakeSpan<float>(head.count * table.dim());
   table::PushOptions options;
   if ((head.flags & kFlagShows) != 0) {
-    options.shows = body.Take<float>(head.count);
-    options.clicks = body.Take<float>(head.count);
+    options.shows = body.TakeSpan<float>(head.count);
+    options.clicks = body.TakeSpan<float>(head.count);
   }
-  RETURN_IF_ERROR(body.Finish());
+  RETURN_IF_ERROR(CheckFinished(body));
   num_pushed_keys_.fetch_add(keys.size(), std::memory_order_relaxed);
   switch (head.op) {
     case Op::kPush:
@@ -270,16 +246,16 @@ Status PsServer::UpdateSparse(Session& session, const Request& request) {
 
 Status PsServer::UpdateDense(const Request& request, Lane& lane) {
   const RequestHead& head = request.head;
-  Body body(request.body);
-  const auto sections = body.Take<DenseSection>(head.count);
+  base::ByteReader body(request.body);
+  const auto sections = body.TakeSpan<DenseSection>(head.count);
   for (const DenseSection& section : sections) {
     ASSIGN_OR_RETURN(table::DenseTable* const table, FindDense(section.table));
-    const auto values = body.Take<float>(section.count);
-    if (values.size() != section.count) return body.Finish();
+    const auto values = body.TakeSpan<float>(section.count);
+    if (values.size() != section.count) return CheckFinished(body);
     RETURN_IF_ERROR(UpdateSection(head.op, section, values, lane, *table));
     if ((section.flags & kFlagLast) != 0) table->EndStep(head.end_steps);
   }
-  return body.Finish();
+  return CheckFinished(body);
 }
 
 Status PsServer::UpdateSection(Op op, const DenseSection& section,
@@ -387,7 +363,7 @@ Status PsServer::HandleBarrier(
     const Session& session, const Request& request,
     const std::function<Status(int num_workers)>& complete) {
   const RequestHead& head = request.head;
-  const std::string name(Body(request.body).rest());
+  const std::string name(base::TextOf(request.body));
   const Deadline deadline =
       Deadline::After(std::chrono::milliseconds(head.timeout_ms));
   return roster_.Barrier(name, head.round, session.worker, session.incarnation,
@@ -414,7 +390,7 @@ Status PsServer::HandleTurn(const Session& session, const RequestHead& head) {
 
 Result<std::span<const std::byte>> PsServer::HandleGather(
     Session& session, const Request& request) {
-  cluster::MessageReader in(Body(request.body).rest());
+  cluster::MessageReader in(base::TextOf(request.body));
   const std::string name = in.Text();
   std::string bytes = in.Text();
   RETURN_IF_ERROR(in.Finish());
@@ -429,7 +405,7 @@ Result<std::span<const std::byte>> PsServer::HandleGather(
 }
 
 Status PsServer::HandleSave(const Request& request) {
-  cluster::MessageReader in(Body(request.body).rest());
+  cluster::MessageReader in(base::TextOf(request.body));
   const std::string folder = in.Text();
   table::SaveId id;
   id.number = in.U64();
@@ -471,7 +447,7 @@ void PsServer::NoteSaved(TableId table, const std::string& folder,
 }
 
 Status PsServer::HandleLoad(const Request& request) {
-  const std::string folder(Body(request.body).rest());
+  const std::string folder(base::TextOf(request.body));
   ASSIGN_OR_RETURN(Table* const table, Find(request.head.table));
   if (table->dense != nullptr) return table->dense->Load(folder).status();
   return table->sparse
@@ -502,7 +478,7 @@ Result<std::span<const std::byte>> PsServer::HandleShrink(
 }
 
 Status PsServer::HandleSetRate(const Request& request) {
-  cluster::MessageReader in(Body(request.body).rest());
+  cluster::MessageReader in(base::TextOf(request.body));
   const std::string name = in.Text();
   const auto rate = std::bit_cast<double>(in.U64());
   RETURN_IF_ERROR(in.Finish());

@@ -7,19 +7,16 @@
 #ifndef FLEET_PS_WIRE_H_
 #define FLEET_PS_WIRE_H_
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "fleet/base/bytes.h"
 #include "fleet/base/status.h"
 #include "fleet/table/table_spec.h"
 
 namespace fleet::ps {
-
-static_assert(std::endian::native == std::endian::little,
-              "heads go over the wire as they lie in memory");
 
 using table::TableId;
 
@@ -62,7 +59,7 @@ struct RequestHead {
   uint32_t end_steps = 0;   // kPush: so many steps are over after it
   uint32_t zero = 0;
 };
-static_assert(sizeof(RequestHead) == 48);
+static_assert(sizeof(RequestHead) == 48 && base::Plain<RequestHead>);
 
 // What a request says of some values of one dense table. Pulls and updates of
 // dense tables are sections, then, in updates, their values.
@@ -72,7 +69,7 @@ struct DenseSection {
   uint64_t offset = 0;  // in the server's part
   uint64_t count = 0;   // values
 };
-static_assert(sizeof(DenseSection) == 24);
+static_assert(sizeof(DenseSection) == 24 && base::Plain<DenseSection>);
 // Sections of one request.
 inline constexpr size_t kMaxSections = 512;
 
@@ -95,7 +92,7 @@ struct ReplyHead {
   uint32_t flags = 0;
   uint64_t count = 0;  // bytes that follow
 };
-static_assert(sizeof(ReplyHead) == 24);
+static_assert(sizeof(ReplyHead) == 24 && base::Plain<ReplyHead>);
 
 inline constexpr uint32_t kReplyApart = 1;      // in a message of its own
 inline constexpr uint32_t kReplyCutWanted = 2;  // turns should end
