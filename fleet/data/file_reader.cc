@@ -215,14 +215,19 @@ FileReaders::FileReaders(Work work) : work_(std::move(work)) {
     base::MutexLock lock(mutex_);
     num_reading_ = num_running_ = static_cast<int>(num_threads);
   }
-  for (size_t i = 0; i < num_threads; ++i) {
-    threads_.emplace_back([this] { ReadFiles(); });
+  try {
+    for (size_t i = 0; i < num_threads; ++i) {
+      threads_.emplace_back([this] { ReadFiles(); });
+    }
+  } catch (...) {
+    stop_.Raise(Unavailable("no thread to read with"));
+    throw;
   }
 }
 
+// Its threads are joined first: they are its last member.
 FileReaders::~FileReaders() {
   stop_.Raise(Unavailable("the dataset was ended"));
-  for (std::thread& thread : threads_) thread.join();
 }
 
 void FileReaders::ReadFiles() {

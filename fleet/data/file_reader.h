@@ -96,7 +96,7 @@ class FileReaders final {
   int num_reading_ GUARDED_BY(mutex_) = 0;  // threads that may still take
   int num_running_ GUARDED_BY(mutex_) = 0;  // and those that tell of the end
   Status outcome_ GUARDED_BY(mutex_);
-  std::vector<std::thread> threads_;
+  std::vector<std::jthread> threads_;
 };
 
 }  // namespace fleet::data

@@ -43,13 +43,12 @@ PsServer::~PsServer() {
   roster_.Abort(why);
   WaitUntilIdle(Deadline::After(std::chrono::seconds(1)));
   Abort(why);
-  for (std::thread& acceptor : acceptors_) acceptor.join();
+  acceptors_.clear();  // which waits for them
   std::list<Connection> connections;
   {
     base::MutexLock lock(mutex_);
     connections.splice(connections.end(), connections_);
   }
-  for (Connection& connection : connections) connection.thread.join();
 }
 
 Status PsServer::AddTable(TableId id, Table table) {
@@ -262,7 +261,7 @@ void PsServer::Adopt(std::unique_ptr<Channel> channel, const char* way) {
     connection.channel = std::move(channel);
     connection.way = way;
     try {
-      connection.thread = std::thread([this, &connection] {
+      connection.thread = std::jthread([this, &connection] {
         Serve(connection);
         connection.channel->Close();
         connection.ended = true;
@@ -274,7 +273,7 @@ void PsServer::Adopt(std::unique_ptr<Channel> channel, const char* way) {
       connections_.pop_back();
     }
   }
-  for (Connection& connection : ended) connection.thread.join();
+  // The threads of `ended` are joined without the lock.
 }
 
 void PsServer::Abort(const Status& why) {

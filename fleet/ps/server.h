@@ -192,12 +192,12 @@ class PsServer final {
   struct Connection {
     std::unique_ptr<channel::Channel> channel;
     const char* way = "";  // see PsServerOptions::on_arrival
-    std::thread thread;
     std::atomic<bool> ended = false;
     // As kHello said it; written under mutex_.
     int worker = -1;
     uint64_t incarnation = 0;
     bool carries_nothing = false;  // see kLifeLane
+    std::jthread thread;           // last: it uses all of the above
   };
 
   Status ListenLocally(const channel::MeetOptions& options);
@@ -269,7 +269,7 @@ class PsServer final {
   std::string local_name_;
 
   std::vector<std::unique_ptr<channel::Listener>> listeners_;
-  std::vector<std::thread> acceptors_;
+  std::vector<std::jthread> acceptors_;
 
   base::Mutex creating_;  // held while a table is made and loaded
   // No request is larger: a part, or one row where rows are larger than that.

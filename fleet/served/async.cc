@@ -532,7 +532,7 @@ Status AsyncSync::Stop(std::span<const DenseValues> values) {
 }
 
 void AsyncSync::EndThreads() {
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   {
     base::MutexLock lock(mutex_);
     stopping_ = true;
@@ -545,7 +545,7 @@ void AsyncSync::EndThreads() {
     sent_.NotifyAll();
     threads.swap(threads_);
   }
-  for (std::thread& thread : threads) thread.join();
+  // Their end is waited for here, without the lock.
 }
 
 SynchronizerStats AsyncSync::stats() const {

@@ -143,7 +143,7 @@ class AsyncSync final : public Mode {
   TableId last_sent_ GUARDED_BY(mutex_){};
   SynchronizerStats stats_ GUARDED_BY(mutex_);
   // As many as queues, and send_threads at most.
-  std::vector<std::thread> threads_ GUARDED_BY(mutex_);
+  std::vector<std::jthread> threads_ GUARDED_BY(mutex_);
 };
 
 }  // namespace fleet::served

@@ -197,7 +197,7 @@ class RowsWriter::File final {
     if (header_.num_rows + header_.num_erased <= of_block_) {
       return Write(block);
     }
-    if (!thread_.joinable()) thread_ = std::thread([this] { WriteLoop(); });
+    if (!thread_.joinable()) thread_ = std::jthread([this] { WriteLoop(); });
     return full_.Push(std::move(block), Deadline::Infinite());
   }
 
@@ -258,7 +258,7 @@ class RowsWriter::File final {
   base::BoundedQueue<Block> full_{kBlocksAhead};
   // Never full: there are at most so many blocks.
   base::BoundedQueue<Block> written_{2 * kBlocksAhead + 2};
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 RowsWriter::RowsWriter(std::unique_ptr<File> file) : file_(std::move(file)) {}
@@ -485,7 +485,7 @@ class ReadAhead final {
   base::BoundedQueue<Result<Block>> full_{kBlocksAhead};
   // Never full: there are fewer blocks.
   base::BoundedQueue<Block> used_{2 * kBlocksAhead + 2};
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace
