@@ -13,6 +13,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "fleet/base/no_destructor.h"
 #include "fleet/cluster/role.h"
 #include "fleet/plan/plan.h"
 #include "fleet/sync/overlap.h"
@@ -48,11 +49,9 @@ Result<sync::CollectiveGroup> FindGroup(int64_t ring) {
 // One for all executors, which share its buckets. Never destroyed: a schedule
 // may hold a bucket when the process ends.
 sync::StaticCollectives& TheCollectives() {
-  static auto& collectives =
-      *std::make_unique<std::shared_ptr<sync::StaticCollectives>>(
-           std::make_shared<sync::StaticCollectives>(FindGroup))
-           .release();
-  return *collectives;
+  static base::NoDestructor<std::shared_ptr<sync::StaticCollectives>>
+      collectives(std::make_shared<sync::StaticCollectives>(FindGroup));
+  return **collectives;
 }
 
 std::vector<std::string> ApplyPlan(const ProgramRef& main,

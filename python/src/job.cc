@@ -2,14 +2,18 @@
 #include "job.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
+#include <poll.h>
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <utility>
 
 #include "fleet/base/check.h"
+#include "fleet/base/descriptor.h"
+#include "fleet/base/no_destructor.h"
 #include "fleet/cluster/environment.h"
 #include "fleet/cluster/launcher_words.h"
 
@@ -28,8 +32,18 @@ struct Jobs {
 };
 
 Jobs& TheJobs() {
-  static Jobs& jobs = *std::make_unique<Jobs>().release();
-  return jobs;
+  static base::NoDestructor<Jobs> jobs;
+  return *jobs;
+}
+
+// How long a rank that others brought down stays, unless its launcher ends.
+constexpr std::chrono::milliseconds kStayAfterOthers{500};
+
+void WaitForEndOfParent(std::chrono::milliseconds at_most) {
+  const base::Descriptor parent(
+      static_cast<int>(syscall(SYS_pidfd_open, getppid(), 0)));
+  pollfd ended = {parent.get(), POLLIN, 0};
+  (void)poll(&ended, 1, static_cast<int>(at_most.count()));
 }
 
 // Python's atexit does not know how the process ends; this does. By then the
@@ -47,10 +61,7 @@ void EndJobs(int exit_status, void*) {
   // the one that failed first: the others have been told now and will fail too,
   // so this process ends at once, unless it is itself one of those others. Then
   // it stays a while, until the launcher ends it or because there is none.
-  if (was_broken) {
-    const timespec stay = {0, 500'000'000};
-    nanosleep(&stay, nullptr);
-  }
+  if (was_broken) WaitForEndOfParent(kStayAfterOthers);
   _exit(exit_status);
 }
 

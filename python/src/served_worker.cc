@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fleet/base/check.h"
+#include "fleet/base/no_destructor.h"
 #include "fleet/sync/ps_ops.h"
 
 namespace fleet::python {
@@ -21,8 +22,8 @@ struct Workers {
 };
 
 Workers& TheWorkers() {
-  static Workers& workers = *std::make_unique<Workers>().release();
-  return workers;
+  static base::NoDestructor<Workers> workers;
+  return *workers;
 }
 
 // Python's atexit does not know how the process ends; this does. By then the
@@ -131,12 +132,10 @@ std::vector<plan::ServedTable> ServedWorker::tables() const {
 }
 
 void AddServedOperations(exec::Executor& executor) {
-  static auto& operations =
-      *std::make_unique<std::shared_ptr<ServedOperations>>(
-           std::make_shared<ServedOperations>())
-           .release();
+  static base::NoDestructor<std::shared_ptr<ServedOperations>> operations(
+      std::make_shared<ServedOperations>());
   for (const std::string& type : sync::ServedPrograms::Types()) {
-    executor.AddExtension(type, operations);
+    executor.AddExtension(type, *operations);
   }
 }
 
