@@ -8,17 +8,15 @@
 
 #include "fleet/cluster/environment.h"
 #include "fleet/cluster/join_settings.h"
+#include "fleet/ops/host_memory.h"
 #include "fleet/saved/load_variable.h"
 
 namespace fleet {
 namespace {
 
 using base::Deadline;
-
-std::span<float> FloatsOf(const at::Tensor& tensor) {
-  return {tensor.mutable_data_ptr<float>(),
-          static_cast<size_t>(tensor.numel())};
-}
+using ops::FloatsOf;
+using ops::MutableFloatsOf;
 
 // Later saves have larger numbers, also those of a job that begins again.
 uint64_t NumberOfNow() {
@@ -214,7 +212,7 @@ Result<at::Tensor> ParameterWorker::PullDense(const std::string& parameter) {
   ASSIGN_OR_RETURN(const plan::ServedTable table, FindTable(parameter));
   at::Tensor values = at::empty(table.shape, at::kFloat);
   RETURN_IF_ERROR(
-      client_->PullDense(table.spec.id, FloatsOf(values), deadline()));
+      client_->PullDense(table.spec.id, MutableFloatsOf(values), deadline()));
   return values;
 }
 
@@ -228,7 +226,7 @@ Result<at::Tensor> ParameterWorker::PullRows(const std::string& parameter,
   at::Tensor rows = at::empty(
       {static_cast<int64_t>(ids.size()), table.shape.back()}, at::kFloat);
   const std::vector<table::Key> keys(ids.begin(), ids.end());
-  RETURN_IF_ERROR(client_->Pull(table.spec.id, keys, FloatsOf(rows),
+  RETURN_IF_ERROR(client_->Pull(table.spec.id, keys, MutableFloatsOf(rows),
                                 {.training = false}, deadline()));
   return rows;
 }
@@ -236,7 +234,7 @@ Result<at::Tensor> ParameterWorker::PullRows(const std::string& parameter,
 Status ParameterWorker::AssignDense(const std::string& parameter,
                                     const at::Tensor& values) {
   ASSIGN_OR_RETURN(const plan::ServedTable table, FindTable(parameter));
-  const at::Tensor floats = values.to(at::kCPU, at::kFloat).contiguous();
+  const at::Tensor floats = ops::OnHost(values, at::kFloat);
   return client_->AssignDense(table.spec.id, FloatsOf(floats), deadline());
 }
 

@@ -1,37 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/remote_embedding.h"
 
-#include <span>
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "fleet/ops/host_memory.h"
+
 namespace fleet {
 namespace {
 
 using at::Tensor;
+using ops::FloatsOf;
+using ops::IdsOf;
+using ops::MutableFloatsOf;
+using ops::OnHost;
 using served::DenseValues;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
 void Check(Status status) {
   if (!status.ok()) throw sync::ExchangeError(std::move(status));
-}
-
-Tensor OnHost(const Tensor& tensor, at::ScalarType dtype) {
-  return tensor.detach().to(at::kCPU, dtype).contiguous();
-}
-
-std::span<const int64_t> IdsOf(const Tensor& tensor) {
-  return {tensor.const_data_ptr<int64_t>(),
-          static_cast<size_t>(tensor.numel())};
-}
-
-std::span<float> FloatsOf(const Tensor& tensor) {
-  return {tensor.mutable_data_ptr<float>(),
-          static_cast<size_t>(tensor.numel())};
 }
 
 // `anchor` asks for a gradient, so that backward comes here; ids cannot.
@@ -41,11 +31,11 @@ class LookUpFunction : public torch::autograd::Function<LookUpFunction> {
                         const Tensor& ids, served::Synchronizer* synchronizer,
                         int64_t table, int64_t dim,
                         const served::LookupOptions* options) {
-    const Tensor keys = OnHost(ids, at::kLong);
+    const Tensor keys = OnHost(ids.detach(), at::kLong);
     std::vector<int64_t> sizes = ids.sizes().vec();
     sizes.push_back(dim);
     Tensor rows = at::empty(sizes, at::kFloat);
-    const served::RowsOfIds lookup{IdsOf(keys), FloatsOf(rows)};
+    const served::RowsOfIds lookup{IdsOf(keys), MutableFloatsOf(rows)};
     Check(synchronizer->Fetch(static_cast<table::TableId>(table), {&lookup, 1},
                               *options));
     context->save_for_backward({keys});
@@ -62,7 +52,7 @@ class LookUpFunction : public torch::autograd::Function<LookUpFunction> {
         static_cast<intptr_t>(context->saved_data["synchronizer"].toInt()));
     served::LookupOptions options;
     options.padding = context->saved_data["padding"].toInt();
-    const Tensor gradient = OnHost(gradients[0], at::kFloat);
+    const Tensor gradient = OnHost(gradients[0].detach(), at::kFloat);
     const served::GradientsOfIds given{IdsOf(keys), FloatsOf(gradient)};
     Check(synchronizer->Offer(
         static_cast<table::TableId>(context->saved_data["table"].toInt()),
@@ -146,10 +136,7 @@ RemoteParameters::RemoteParameters(ParameterWorker& worker,
     tables_.push_back(served.spec.id);
     tables.push_back(std::move(served));
     parameters_.push_back(parameter.tensor);
-    const Tensor data = parameter.tensor.detach();
-    values_.push_back(data.device().is_cpu() && data.is_contiguous()
-                          ? data
-                          : OnHost(data, at::kFloat));
+    values_.push_back(OnHost(parameter.tensor.detach(), at::kFloat));
   }
   Check(worker_.Serve(tables));
   Check(worker_.synchronizer().Initialize(Values()));
@@ -162,7 +149,7 @@ RemoteParameters::RemoteParameters(ParameterWorker& worker,
 std::vector<DenseValues> RemoteParameters::Values() {
   std::vector<DenseValues> values;
   for (size_t i = 0; i < tables_.size(); ++i) {
-    values.push_back({tables_[i], FloatsOf(values_[i])});
+    values.push_back({tables_[i], MutableFloatsOf(values_[i])});
   }
   return values;
 }
@@ -189,11 +176,9 @@ void RemoteParameters::EndStep() {
     std::vector<served::DenseGradient> gradients;
     for (size_t i = 0; i < parameters_.size(); ++i) {
       const Tensor& gradient = parameters_[i].grad();
-      held.push_back(
-          gradient.defined()
-              ? OnHost(gradient.is_sparse() ? gradient.to_dense() : gradient,
-                       at::kFloat)
-              : at::zeros(parameters_[i].sizes(), at::kFloat));
+      held.push_back(gradient.defined()
+                         ? OnHost(gradient.detach(), at::kFloat)
+                         : at::zeros(parameters_[i].sizes(), at::kFloat));
       gradients.push_back({tables_[i], FloatsOf(held.back())});
     }
     Check(synchronizer.OfferDense(gradients));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fleet/exec/control_step.h"
+#include "fleet/program/attr_or.h"
 #include "fleet/program/control.h"
 
 namespace fleet::exec {
@@ -342,12 +343,9 @@ Status ScheduleMaker::AddConditional(const Operation& op) {
   if (condition.empty()) {
     return InvalidArgument(Where(op), ": Cond is missing");
   }
-  const program::AttrValue* attr = op.attr("is_scalar_condition");
-  const bool* scalar =
-      attr == nullptr ? nullptr : std::get_if<bool>(&attr->value);
   ASSIGN_OR_RETURN(Steps body, MakeBody(op));
-  auto step = std::make_unique<ConditionalStep>(condition,
-                                                scalar == nullptr || *scalar);
+  auto step = std::make_unique<ConditionalStep>(
+      condition, program::AttrOr(op, "is_scalar_condition", true));
   step->what = Where(op);
   step->inputs = std::move(condition);
   Cover(*step, body);

@@ -12,6 +12,7 @@
 
 #include "fleet/ops/cpu_path.h"
 #include "fleet/ops/crf.h"
+#include "fleet/ops/host_memory.h"
 #include "fleet/ops/shape_argument.h"
 
 // Chains of tags. Sums over all ways through a sequence go row by row over the
@@ -129,10 +130,6 @@ struct Chains {
     return scores.const_data_ptr<double>() + begins[sequence] * tags;
   }
 };
-
-Tensor OnHost(const Tensor& x, at::ScalarType type) {
-  return x.to(at::kCPU, type).contiguous();
-}
 
 Chains ReadChains(const Tensor& emission, const Tensor& length,
                   const Tensor& lod) {

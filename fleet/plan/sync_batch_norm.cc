@@ -2,19 +2,10 @@
 #include "fleet/plan/sync_batch_norm.h"
 
 #include <string>
-#include <string_view>
+
+#include "fleet/program/attr_or.h"
 
 namespace fleet::plan {
-namespace {
-
-bool IsSet(const program::Operation& op, std::string_view name) {
-  const program::AttrValue* attr = op.attr(name);
-  const bool* value =
-      attr == nullptr ? nullptr : std::get_if<bool>(&attr->value);
-  return value != nullptr && *value;
-}
-
-}  // namespace
 
 bool SyncBatchNorm(program::Program& program) {
   bool any = false;
@@ -23,7 +14,10 @@ bool SyncBatchNorm(program::Program& program) {
     for (size_t i = 0; i < block.num_ops(); ++i) {
       program::Operation& op = block.op(i);
       if (op.type != "batch_norm" && op.type != "batch_norm_grad") continue;
-      if (IsSet(op, "is_test") || IsSet(op, "use_global_stats")) continue;
+      if (program::AttrOr(op, "is_test", false) ||
+          program::AttrOr(op, "use_global_stats", false)) {
+        continue;
+      }
       op.type = "sync_" + op.type;
       any = true;
     }

@@ -35,7 +35,7 @@ Ints Spread(Ints numbers, size_t count) {
 }
 
 bool IsChannelLast(const Operation& op) {
-  return AttrOf<std::string>(op, "data_format").ends_with('C');
+  return AttrOr<std::string>(op, "data_format").ends_with('C');
 }
 
 void RenameSlots(Operation& op, bool to_theirs) {

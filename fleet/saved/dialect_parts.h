@@ -10,14 +10,15 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
+#include "fleet/program/attr_or.h"
 #include "fleet/program/program.h"
 #include "fleet/saved/dialect.h"
 
 namespace fleet::saved {
 
+using program::AttrOr;
 using Ints = std::vector<int64_t>;
 
 inline program::AttrValue IntAttr(int64_t value) {
@@ -31,15 +32,6 @@ inline program::AttrValue TextAttr(std::string value) {
 }
 inline program::AttrValue ListAttr(Ints value) {
   return {program::AttrKind::kInts, std::move(value)};
-}
-
-// An attribute's value; `otherwise` when it is absent or of another kind.
-template <class T>
-T AttrOf(const program::Operation& op, std::string_view name,
-         T otherwise = {}) {
-  const program::AttrValue* attr = op.attr(name);
-  const T* value = attr == nullptr ? nullptr : std::get_if<T>(&attr->value);
-  return value == nullptr ? otherwise : *value;
 }
 
 // One number stands for all dimensions.

@@ -26,8 +26,8 @@ void RenameOldOps(Operation& op) {
 
 void ReadInterpolate(Operation& op) {
   constexpr std::string_view kSuffix = "_interp_v2";
-  const auto height = AttrOf<int64_t>(op, "out_h", -1);
-  const auto width = AttrOf<int64_t>(op, "out_w", -1);
+  const auto height = AttrOr<int64_t>(op, "out_h", -1);
+  const auto width = AttrOr<int64_t>(op, "out_w", -1);
   if (!op.type.ends_with(kSuffix) || height <= 0 || width <= 0 ||
       !op.input("OutSize").empty() || !op.input("SizeTensor").empty()) {
     return;
@@ -36,19 +36,19 @@ void ReadInterpolate(Operation& op) {
       TextAttr(op.type.substr(0, op.type.size() - kSuffix.size()));
   op.attrs["out_shape"] = ListAttr({height, width});
   op.attrs["data_format"] =
-      TextAttr(AttrOf<std::string>(op, "data_layout", "NCHW"));
+      TextAttr(AttrOr<std::string>(op, "data_layout", "NCHW"));
   op.type = "interpolate";
 }
 
 void ReadLogSumExp(Operation& op) {
   if (op.type != "logsumexp") return;
-  const bool all = AttrOf<bool>(op, "reduce_all");
-  op.attrs["dim"] = ListAttr(all ? Ints{} : AttrOf<Ints>(op, "axis"));
-  op.attrs["keep_dim"] = FlagAttr(AttrOf<bool>(op, "keepdim"));
+  const bool all = AttrOr<bool>(op, "reduce_all");
+  op.attrs["dim"] = ListAttr(all ? Ints{} : AttrOr<Ints>(op, "axis"));
+  op.attrs["keep_dim"] = FlagAttr(AttrOr<bool>(op, "keepdim"));
 }
 
 void ReadPad(const Block& block, Operation& op) {
-  const Ints paddings = AttrOf<Ints>(op, "paddings");
+  const Ints paddings = AttrOr<Ints>(op, "paddings");
   if (op.type != "pad3d" || paddings.size() != 6 || op.input("X").empty()) {
     return;
   }
@@ -65,7 +65,7 @@ void ReadPad(const Block& block, Operation& op) {
 }
 
 void ReadUnfold(Operation& op) {
-  Ints paddings = AttrOf<Ints>(op, "paddings");
+  Ints paddings = AttrOr<Ints>(op, "paddings");
   if (op.type != "unfold" || paddings.size() != 4) return;
   std::swap(paddings[1], paddings[2]);
   op.attrs["paddings"] = ListAttr(std::move(paddings));
@@ -76,11 +76,11 @@ void ReadUnfold(Operation& op) {
 void ReadMaxPool(Operation& op) {
   const bool flat = op.type == "max_pool2d_with_index";
   if (!flat && op.type != "max_pool3d_with_index") return;
-  const bool whole = AttrOf<bool>(op, "global_pooling");
-  if (!whole && !AttrOf<bool>(op, "adaptive")) return;
+  const bool whole = AttrOr<bool>(op, "global_pooling");
+  if (!whole && !AttrOr<bool>(op, "adaptive")) return;
   op.type = flat ? "adaptive_max_pool2d" : "adaptive_max_pool3d";
   op.attrs["output_size"] = whole ? ListAttr(Ints(flat ? 2 : 3, 1))
-                                  : ListAttr(AttrOf<Ints>(op, "ksize"));
+                                  : ListAttr(AttrOr<Ints>(op, "ksize"));
 }
 
 }  // namespace

@@ -3,9 +3,9 @@
 
 #include <map>
 #include <utility>
-#include <variant>
 
 #include "fleet/base/crc32c.h"
+#include "fleet/program/attr_or.h"
 #include "fleet/program/lod.h"
 #include "fleet/program/wire.h"
 #include "fleet/saved/checksum_field.h"
@@ -13,7 +13,6 @@
 namespace fleet::saved {
 
 using program::AttrKind;
-using program::AttrValue;
 using program::Block;
 using program::Operation;
 using program::Program;
@@ -41,12 +40,9 @@ std::vector<std::string> Columns(const Program& program, std::string_view type,
     if (op.type != type) continue;
     const std::vector<std::string>& names =
         of_outputs ? op.output("Out") : op.input("X");
-    const AttrValue* col = op.attr("col");
-    const int64_t* column =
-        col == nullptr ? nullptr : std::get_if<int64_t>(&col->value);
     if (names.empty()) continue;
-    columns[column == nullptr ? static_cast<int64_t>(columns.size())
-                              : *column] = names.front();
+    const auto next = static_cast<int64_t>(columns.size());
+    columns[program::AttrOr(op, "col", next)] = names.front();
   }
   std::vector<std::string> names;
   for (auto& [column, name] : columns) names.push_back(std::move(name));

@@ -45,8 +45,8 @@ void Fc(Replacement& r) {
 void Matmul(Replacement& r) {
   if (r.version == Paddle::k2) return r.Keep();
   r.Add("matmul", std::move(r.op.inputs), std::move(r.op.outputs),
-        {{"transpose_X", FlagAttr(AttrOf<bool>(r.op, "trans_x"))},
-         {"transpose_Y", FlagAttr(AttrOf<bool>(r.op, "trans_y"))},
+        {{"transpose_X", FlagAttr(AttrOr<bool>(r.op, "trans_x"))},
+         {"transpose_Y", FlagAttr(AttrOr<bool>(r.op, "trans_y"))},
          {"alpha", {AttrKind::kFloat, 1.0}}});
 }
 
@@ -67,8 +67,8 @@ void Flatten(Replacement& r) {
     return r.Keep();
   }
   const auto rank = static_cast<int64_t>(r.RankOf(x));
-  int64_t begin = AttrOf<int64_t>(r.op, "start_axis", 1);
-  int64_t end = AttrOf<int64_t>(r.op, "stop_axis", -1);
+  int64_t begin = AttrOr<int64_t>(r.op, "start_axis", 1);
+  int64_t end = AttrOr<int64_t>(r.op, "stop_axis", -1);
   if (begin < 0) begin += rank;
   if (end < 0) end += rank;
   // 0 keeps what is at the same place; what comes behind must be known.
@@ -88,7 +88,7 @@ void Reshaping(Replacement& r) {
 }
 
 void Reduction(Replacement& r) {
-  if (AttrOf<Ints>(r.op, "dim").empty()) {
+  if (AttrOr<Ints>(r.op, "dim").empty()) {
     r.op.attrs.insert_or_assign("reduce_all", FlagAttr(true));
     r.op.attrs.insert_or_assign("dim", ListAttr({0}));
   }
@@ -96,11 +96,11 @@ void Reduction(Replacement& r) {
 }
 
 void LogSumExp(Replacement& r) {
-  Ints axis = AttrOf<Ints>(r.op, "dim");
+  Ints axis = AttrOr<Ints>(r.op, "dim");
   const bool all = axis.empty();
   r.op.attrs["axis"] = ListAttr(all ? Ints{0} : axis);
-  r.op.attrs["keepdim"] = FlagAttr(AttrOf<bool>(r.op, "keep_dim"));
-  r.op.attrs["reduce_all"] = FlagAttr(all || AttrOf<bool>(r.op, "reduce_all"));
+  r.op.attrs["keepdim"] = FlagAttr(AttrOr<bool>(r.op, "keep_dim"));
+  r.op.attrs["reduce_all"] = FlagAttr(all || AttrOr<bool>(r.op, "reduce_all"));
   r.op.attrs.erase("dim");
   r.op.attrs.erase("keep_dim");
   r.Keep();
@@ -108,7 +108,7 @@ void LogSumExp(Replacement& r) {
 
 // No groups: each channel is one.
 void GroupNorm(Replacement& r) {
-  if (AttrOf<int64_t>(r.op, "groups") != 0) return r.Keep();
+  if (AttrOr<int64_t>(r.op, "groups") != 0) return r.Keep();
   const std::string out = r.Out("Y");
   r.Add("instance_norm", std::move(r.op.inputs),
         {{"Y", {out}},
@@ -127,8 +127,8 @@ void Prelu(Replacement& r) {
 // Ours has two numbers for every dimension, in order; Paddle's pad3d six, for
 // the last dimension first, of tensors with five.
 void Pad(Replacement& r) {
-  const Ints paddings = AttrOf<Ints>(r.op, "paddings");
-  const auto mode = AttrOf<std::string>(r.op, "mode", "constant");
+  const Ints paddings = AttrOr<Ints>(r.op, "paddings");
+  const auto mode = AttrOr<std::string>(r.op, "mode", "constant");
   std::string x = r.In("X");
   const std::string out = r.Out("Out");
   if (mode == "constant") {
@@ -168,7 +168,7 @@ void Pad(Replacement& r) {
 // Paddle reads without a look whether they are there.
 void Slice(Replacement& r) {
   r.op.attrs.try_emplace("infer_flags",
-                         ListAttr(Ints(AttrOf<Ints>(r.op, "axes").size(), 1)));
+                         ListAttr(Ints(AttrOr<Ints>(r.op, "axes").size(), 1)));
   r.op.attrs.try_emplace("decrease_axis", ListAttr({}));
   r.Keep();
 }
@@ -184,9 +184,9 @@ void Unstack(Replacement& r) {
 void Unfold(Replacement& r) {
   for (const char* name : {"kernel_sizes", "strides", "dilations"}) {
     r.op.attrs.insert_or_assign(name,
-                                ListAttr(Spread(AttrOf<Ints>(r.op, name), 2)));
+                                ListAttr(Spread(AttrOr<Ints>(r.op, name), 2)));
   }
-  Ints paddings = Spread(AttrOf<Ints>(r.op, "paddings"), 2);
+  Ints paddings = Spread(AttrOr<Ints>(r.op, "paddings"), 2);
   if (paddings.size() == 2) {
     paddings = {paddings[0], paddings[1], paddings[0], paddings[1]};
   } else if (paddings.size() == 4) {
@@ -198,7 +198,7 @@ void Unfold(Replacement& r) {
 
 void Cast(Replacement& r) {
   const auto from = static_cast<int64_t>(r.TypeOf(r.In("X")).dtype);
-  if (AttrOf<int64_t>(r.op, "in_dtype", -1) < 0) {
+  if (AttrOr<int64_t>(r.op, "in_dtype", -1) < 0) {
     r.op.attrs.insert_or_assign("in_dtype", IntAttr(from));
   }
   r.Keep();
@@ -212,18 +212,18 @@ void PlainPool(Replacement& r) {
 }
 
 void Interpolate(Replacement& r) {
-  const Ints size = AttrOf<Ints>(r.op, "out_shape");
-  const auto mode = AttrOf<std::string>(r.op, "mode", "nearest");
+  const Ints size = AttrOr<Ints>(r.op, "out_shape");
+  const auto mode = AttrOr<std::string>(r.op, "mode", "nearest");
   if (size.size() != 2 || r.version == Paddle::k1_8) return r.Keep();
   r.Add(mode + "_interp_v2", {{"X", {r.In("X")}}}, {{"Out", {r.Out("Out")}}},
         {{"out_d", IntAttr(-1)},
          {"out_h", IntAttr(size[0])},
          {"out_w", IntAttr(size[1])},
          {"interp_method", TextAttr(mode)},
-         {"align_corners", FlagAttr(AttrOf<bool>(r.op, "align_corners"))},
-         {"align_mode", IntAttr(AttrOf<int64_t>(r.op, "align_mode"))},
+         {"align_corners", FlagAttr(AttrOr<bool>(r.op, "align_corners"))},
+         {"align_mode", IntAttr(AttrOr<int64_t>(r.op, "align_mode"))},
          {"data_layout",
-          TextAttr(AttrOf<std::string>(r.op, "data_format", "NCHW"))},
+          TextAttr(AttrOr<std::string>(r.op, "data_format", "NCHW"))},
          {"scale", {AttrKind::kFloats, std::vector<double>{}}}});
 }
 
@@ -231,7 +231,7 @@ void Interpolate(Replacement& r) {
 
 // What is left of `each` by the op's `reduction`.
 void Reduce(Replacement& r, const std::string& each, const std::string& out) {
-  const auto how = AttrOf<std::string>(r.op, "reduction", "mean");
+  const auto how = AttrOr<std::string>(r.op, "reduction", "mean");
   r.Add(how == "sum" ? "reduce_sum" : "reduce_mean", {{"X", {each}}},
         {{"Out", {out}}},
         {{"dim", ListAttr({0})},
@@ -240,7 +240,7 @@ void Reduce(Replacement& r, const std::string& each, const std::string& out) {
 }
 
 bool IsReduced(const Replacement& r) {
-  return AttrOf<std::string>(r.op, "reduction", "mean") != "none";
+  return AttrOr<std::string>(r.op, "reduction", "mean") != "none";
 }
 
 // |Input - Label| or its square.
@@ -256,10 +256,10 @@ void DistanceLoss(Replacement& r, const char* of_difference) {
 }
 
 void CrossEntropyLoss(Replacement& r) {
-  const bool soft = AttrOf<bool>(r.op, "soft_label");
-  const auto ignored = AttrOf<int64_t>(r.op, "ignore_index", -100);
+  const bool soft = AttrOr<bool>(r.op, "soft_label");
+  const auto ignored = AttrOr<int64_t>(r.op, "ignore_index", -100);
   // Weights, and a mean over some of the rows, take more ops than one.
-  if (!r.In("Weight").empty() || !AttrOf<bool>(r.op, "use_softmax", true) ||
+  if (!r.In("Weight").empty() || !AttrOr<bool>(r.op, "use_softmax", true) ||
       (ignored >= 0 && IsReduced(r))) {
     return r.Keep();
   }
@@ -267,7 +267,7 @@ void CrossEntropyLoss(Replacement& r) {
   const std::string logits = r.In("Logits");
   std::string label = r.In("Label");
   const auto rank = static_cast<int64_t>(r.RankOf(logits));
-  int64_t axis = AttrOf<int64_t>(r.op, "axis", -1);
+  int64_t axis = AttrOr<int64_t>(r.op, "axis", -1);
   if (axis < 0) axis += rank;
   TensorType type = r.TypeOf(logits);
   if (axis < 0 || axis >= rank) return r.Keep();

@@ -29,9 +29,9 @@ void Pool(Replacement& r, const PoolKind& kind) {
   const bool last = IsChannelLast(r.op);
   const std::string out = r.Out("Out");
   std::string x = r.In("X");
-  Ints size = AttrOf<Ints>(r.op, kind.adaptive ? "output_size" : "ksize");
-  Ints strides = AttrOf<Ints>(r.op, "strides");
-  Ints paddings = AttrOf<Ints>(r.op, "paddings", Ints{0});
+  Ints size = AttrOr<Ints>(r.op, kind.adaptive ? "output_size" : "ksize");
+  Ints strides = AttrOr<Ints>(r.op, "strides");
+  Ints paddings = AttrOr<Ints>(r.op, "paddings", Ints{0});
   if (strides.empty()) strides = size;
   const TensorType type = r.TypeOf(x);
   if (flat) {
@@ -75,10 +75,10 @@ void Pool(Replacement& r, const PoolKind& kind) {
          {"paddings", ListAttr(Spread(std::move(paddings), rank))},
          {"adaptive", FlagAttr(kind.adaptive)},
          {"global_pooling", FlagAttr(false)},
-         {"exclusive", FlagAttr(AttrOf<bool>(r.op, "exclusive", true))},
-         {"ceil_mode", FlagAttr(AttrOf<bool>(r.op, "ceil_mode"))},
+         {"exclusive", FlagAttr(AttrOr<bool>(r.op, "exclusive", true))},
+         {"ceil_mode", FlagAttr(AttrOr<bool>(r.op, "ceil_mode"))},
          {"padding_algorithm",
-          TextAttr(AttrOf<std::string>(r.op, "padding_algorithm", "EXPLICIT"))},
+          TextAttr(AttrOr<std::string>(r.op, "padding_algorithm", "EXPLICIT"))},
          {"data_format", TextAttr(formats[rank - 2])},
          {"use_cudnn", FlagAttr(true)}});
   if (flat) r.Squeeze(grid, last ? 1 : 2, out);
@@ -110,9 +110,9 @@ void ConvToPaddle(Replacement& r) {
   std::string input = r.In("Input");
   std::string filter = r.In("Filter");
   AttrMap attrs = r.op.attrs;
-  Ints strides = AttrOf<Ints>(r.op, "strides");
-  Ints dilations = AttrOf<Ints>(r.op, "dilations");
-  Ints paddings = AttrOf<Ints>(r.op, "paddings");
+  Ints strides = AttrOr<Ints>(r.op, "strides");
+  Ints dilations = AttrOr<Ints>(r.op, "dilations");
+  Ints paddings = AttrOr<Ints>(r.op, "paddings");
   if (flat) {
     input = r.Unsqueeze(input, last ? 1 : 2);
     filter = r.Unsqueeze(filter, 2);
@@ -120,7 +120,7 @@ void ConvToPaddle(Replacement& r) {
     dilations.insert(dilations.begin(), 1);
     paddings.insert(paddings.begin(), paddings.size() == 2 ? 2 : 1, 0);
     attrs["data_format"] = TextAttr(last ? "NHWC" : "NCHW");
-    Ints more = AttrOf<Ints>(r.op, "output_padding");
+    Ints more = AttrOr<Ints>(r.op, "output_padding");
     if (!more.empty()) {
       attrs["output_padding"] = ListAttr({0, more.front()});
     }
@@ -153,7 +153,7 @@ bool PoolToPaddle(Replacement& r) {
   // says where the maxima are is another one.
   const std::string mask = r.Out("Mask");
   const bool masked = !mask.empty() && r.IsUsed(mask);
-  const bool divided = AttrOf<int64_t>(r.op, "divisor") != 0;
+  const bool divided = AttrOr<int64_t>(r.op, "divisor") != 0;
   if (masked || divided) {
     r.Keep();
   } else {

@@ -9,6 +9,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include "fleet/ops/host_memory.h"
+#include "fleet/program/attr_or.h"
 #include "fleet/served/rows.h"
 
 namespace fleet::sync {
@@ -16,6 +18,11 @@ namespace {
 
 using at::Tensor;
 using exec::ExtensionStep;
+using ops::FloatsOf;
+using ops::IdsOf;
+using ops::MutableFloatsOf;
+using ops::OnHost;
+using program::AttrOr;
 using program::Operation;
 using served::DenseGradient;
 using served::GradientsOfIds;
@@ -23,14 +30,6 @@ using served::LookupOptions;
 using served::RowsOfIds;
 using served::ServedTable;
 using StepResult = Result<std::unique_ptr<ExtensionStep>>;
-
-template <class T>
-T AttrOr(const Operation& op, std::string_view name, T initial) {
-  const program::AttrValue* attr = op.attr(name);
-  if (attr == nullptr) return initial;
-  const T* value = std::get_if<T>(&attr->value);
-  return value == nullptr ? initial : *value;
-}
 
 // Where a slot's arguments are among all inputs.
 struct SlotRange {
@@ -46,33 +45,6 @@ SlotRange FindSlot(const std::vector<program::Slot>& slots,
     begin += slot.arguments.size();
   }
   return {};
-}
-
-// The same values as floats or ids one behind the other in the host's memory;
-// the tensor itself if it is so.
-Tensor OnHost(const Tensor& tensor, at::ScalarType dtype) {
-  if (tensor.layout() != at::kStrided) {
-    return OnHost(tensor.to_dense(), dtype);
-  }
-  if (tensor.device().is_cpu() && tensor.scalar_type() == dtype &&
-      tensor.is_contiguous()) {
-    return tensor;
-  }
-  return tensor.to(at::kCPU, dtype).contiguous();
-}
-
-std::span<const int64_t> IdsOf(const Tensor& tensor) {
-  return {tensor.const_data_ptr<int64_t>(),
-          static_cast<size_t>(tensor.numel())};
-}
-
-std::span<const float> FloatsOf(const Tensor& tensor) {
-  return {tensor.const_data_ptr<float>(), static_cast<size_t>(tensor.numel())};
-}
-
-std::span<float> MutableFloatsOf(const Tensor& tensor) {
-  return {tensor.mutable_data_ptr<float>(),
-          static_cast<size_t>(tensor.numel())};
 }
 
 using WeakStorages = std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>>;

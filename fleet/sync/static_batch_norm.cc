@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "fleet/program/attr_or.h"
 #include "fleet/sync/sync_batch_norm.h"
 
 namespace fleet::sync {
@@ -13,6 +14,7 @@ namespace {
 
 using at::Tensor;
 using exec::ExtensionStep;
+using program::AttrOr;
 using program::Operation;
 
 constexpr int kAbsent = -1;
@@ -25,14 +27,6 @@ int PlaceOf(const program::Slots& slots, std::string_view name) {
     place += static_cast<int>(slot.arguments.size());
   }
   return kAbsent;
-}
-
-template <class T>
-T AttrOr(const Operation& op, std::string_view name, T initial) {
-  const program::AttrValue* attr = op.attr(name);
-  if (attr == nullptr) return initial;
-  const T* value = std::get_if<T>(&attr->value);
-  return value == nullptr ? initial : *value;
 }
 
 // What both directions need.

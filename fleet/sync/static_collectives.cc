@@ -12,6 +12,7 @@
 
 #include "fleet/base/check.h"
 #include "fleet/ops/kernel.h"
+#include "fleet/program/attr_or.h"
 #include "fleet/sync/bucket_exchange.h"
 #include "fleet/sync/row_exchange.h"
 #include "fleet/sync/state.h"
@@ -26,18 +27,11 @@ using base::Deadline;
 using comm::Communicator;
 using comm::ReduceOp;
 using exec::ExtensionStep;
+using program::AttrOr;
 using program::Operation;
 using StepResult = Result<std::unique_ptr<ExtensionStep>>;
 
 constexpr size_t kCacheLine = 64;
-
-template <class T>
-T AttrOr(const Operation& op, std::string_view name, T initial) {
-  const program::AttrValue* attr = op.attr(name);
-  if (attr == nullptr) return initial;
-  const T* value = std::get_if<T>(&attr->value);
-  return value == nullptr ? initial : *value;
-}
 
 bool SameMemory(const Tensor& a, const Tensor& b) {
   return a.defined() && b.defined() && a.const_data_ptr() == b.const_data_ptr();
