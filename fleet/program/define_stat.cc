@@ -37,7 +37,8 @@ Types DiffShape(const OpTypes& t) {
   if (x.dims[axis] >= 0) {
     if (n > x.dims[axis]) {
       return InvalidArgument("n is ", n, " but dimension ", axis, " of ",
-                             ToString(x.dims), " is shorter");
+                             ToString(x.dims), " has ", x.dims[axis],
+                             " elements");
     }
     x.dims[axis] -= n;
   }
