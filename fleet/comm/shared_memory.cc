@@ -40,6 +40,8 @@ struct Lease {
   const pid_t process = getpid();
 };
 
+constexpr char kDamaged[] = "the shared memory is damaged";
+
 // What precedes the data of a send in its ring.
 struct Letter {
   uint64_t count;
@@ -84,7 +86,7 @@ Status SharedMemory::WaitLong(const Waiting& waiting, Deadline deadline) {
     do {
       for (int i = 0; i < 32; ++i) {
         if (over()) break;
-        Pause();
+        base::Pause();
       }
       sched_yield();
     } while (!over() && !until.expired());
@@ -155,32 +157,33 @@ Result<Region> SharedMemory::MakeRegion(size_t byte_size, Deadline deadline) {
   Region region;
   region.id = ++num_regions_;
   region.part_byte_size = byte_size;
-  region.stride = RoundUp(std::max<size_t>(1, byte_size), kPageByteSize);
+  region.stride = RoundUp(std::max<size_t>(1, byte_size), base::kPageByteSize);
   if (region.stride < byte_size ||
       region.stride > (size_t{1} << 62) / static_cast<size_t>(size())) {
     return Unavailable("shared memory of ", byte_size, " bytes");
   }
   const size_t total =
-      kPageByteSize + static_cast<size_t>(size()) * region.stride;
+      base::kPageByteSize + static_cast<size_t>(size()) * region.stride;
   base::Descriptor memory;
   if (rank() == 0) {
     // Of all ranks together; each sees only its own part below.
-    const Status available = CheckAvailable(total);
+    const Status available = base::CheckAvailable(total);
     Result<base::Descriptor> made = available.ok()
-                                        ? MakeSharedMemory(total)
+                                        ? base::MakeSharedMemory("fleet", total)
                                         : Result<base::Descriptor>(available);
     RETURN_IF_ERROR(exchange_->Give(made));
     memory = std::move(*made);
   } else {
     ASSIGN_OR_RETURN(memory, exchange_->Take([&] { return Look(); }, deadline));
   }
-  ASSIGN_OR_RETURN(Mapping mapping, Mapping::Of(memory, total));
+  ASSIGN_OR_RETURN(base::Mapping mapping, base::Mapping::Of(memory, total));
   const size_t begin =
-      rank() == 0 ? 0
-                  : kPageByteSize + static_cast<size_t>(rank()) * region.stride;
+      rank() == 0
+          ? 0
+          : base::kPageByteSize + static_cast<size_t>(rank()) * region.stride;
   RETURN_IF_ERROR(mapping.Reserve(
-      memory, begin, region.stride + (rank() == 0 ? kPageByteSize : 0)));
-  region.mapping = std::make_shared<Mapping>(std::move(mapping));
+      memory, begin, region.stride + (rank() == 0 ? base::kPageByteSize : 0)));
+  region.mapping = std::make_shared<base::Mapping>(std::move(mapping));
   return region;
 }
 
@@ -189,10 +192,10 @@ Status SharedMemory::DoSend(ConstSpan data, int to, Deadline deadline) {
   if (control_.left(to)) {
     return Unavailable(Describe("send", data), " to rank ", to, ", which left");
   }
-  if (!has_ring_[to]) {
+  if (!writers_[to].has_value()) {
     RETURN_IF_ERROR(
         mapping_.Reserve(memory_, RingOffset(rank(), to), kRingByteSize));
-    has_ring_[to] = true;
+    writers_[to].emplace(Ring(rank(), to), kRingBlocks);
   }
   const Letter letter{data.count, data.type};
   RETURN_IF_ERROR(
@@ -202,6 +205,7 @@ Status SharedMemory::DoSend(ConstSpan data, int to, Deadline deadline) {
 
 Status SharedMemory::DoRecv(Span data, int from, Deadline deadline) {
   RETURN_IF_ERROR(CheckOthers());
+  if (!readers_[from].has_value()) readers_[from].emplace(Ring(from, rank()));
   Letter letter{};
   RETURN_IF_ERROR(ReadRing(std::as_writable_bytes(std::span(&letter, 1)), from,
                            data, deadline));
@@ -215,18 +219,13 @@ Status SharedMemory::DoRecv(Span data, int from, Deadline deadline) {
 
 Status SharedMemory::WriteRing(std::span<const std::byte> bytes, int to,
                                ConstSpan data, Deadline deadline) {
-  RingState& ring = control_.ring(rank(), to);
-  std::byte* place = RingData(rank(), to);
+  base::RingWriter& writer = *writers_[to];
+  auto has_room = [&] { return writer.has_room(); };
   while (!bytes.empty()) {
-    const uint64_t written = ring.written.load(std::memory_order_relaxed);
-    auto room = [&] {
-      return kRingByteSize -
-             (written - ring.read.load(std::memory_order_acquire));
-    };
-    if (!Quickly([&] { return room() != 0; })) {
+    if (!Quickly(has_room)) {
       RETURN_IF_ERROR(WaitLong(
           {.whom = to,
-           .ready = [&] { return room() != 0; },
+           .ready = has_room,
            .missing = [&] { return std::vector<int>{to}; },
            .what =
                [&] {
@@ -234,31 +233,25 @@ Status SharedMemory::WriteRing(std::span<const std::byte> bytes, int to,
                }},
           deadline));
     }
-    // A quarter at a time, so that the other side copies out meanwhile.
-    const size_t at = written % kRingByteSize;
-    const size_t n = std::min({bytes.size(), static_cast<size_t>(room()),
-                               kRingByteSize - at, kRingByteSize / 4});
-    std::memcpy(place + at, bytes.data(), n);
-    ring.written.store(written + n, std::memory_order_release);
+    // A block at a time, so that the other side copies out meanwhile.
+    const size_t count = writer.Put(bytes);
+    if (writer.damaged()) return DataLoss(kDamaged);
+    writer.Publish(std::memory_order_release);
     control_.WakeWaiter(to);
-    bytes = bytes.subspan(n);
+    bytes = bytes.subspan(count);
   }
   return OkStatus();
 }
 
 Status SharedMemory::ReadRing(std::span<std::byte> bytes, int from,
                               ConstSpan data, Deadline deadline) {
-  RingState& ring = control_.ring(from, rank());
-  const std::byte* place = RingData(from, rank());
+  base::RingReader& reader = *readers_[from];
+  auto has_bytes = [&] { return reader.has_bytes(); };
   while (!bytes.empty()) {
-    const uint64_t read = ring.read.load(std::memory_order_relaxed);
-    auto there = [&] {
-      return ring.written.load(std::memory_order_acquire) - read;
-    };
-    if (!Quickly([&] { return there() != 0; })) {
+    if (!Quickly(has_bytes)) {
       RETURN_IF_ERROR(
           WaitLong({.whom = from,
-                    .ready = [&] { return there() != 0; },
+                    .ready = has_bytes,
                     .missing = [&] { return std::vector<int>{from}; },
                     .what =
                         [&] {
@@ -267,13 +260,11 @@ Status SharedMemory::ReadRing(std::span<std::byte> bytes, int from,
                         }},
                    deadline));
     }
-    const size_t at = read % kRingByteSize;
-    const size_t n = std::min({bytes.size(), static_cast<size_t>(there()),
-                               kRingByteSize - at, kRingByteSize / 4});
-    std::memcpy(bytes.data(), place + at, n);
-    ring.read.store(read + n, std::memory_order_release);
+    const size_t count = reader.Take(bytes);
+    if (reader.damaged()) return DataLoss(kDamaged);
+    reader.Publish(std::memory_order_release);
     control_.WakeWaiter(from);
-    bytes = bytes.subspan(n);
+    bytes = bytes.subspan(count);
   }
   return OkStatus();
 }
@@ -282,15 +273,16 @@ namespace {
 
 struct Segment {
   base::Descriptor memory;
-  Mapping mapping;
+  base::Mapping mapping;
 };
 
 // By rank 0.
 Result<Segment> MakeSegment(const Meeting& meeting) {
   const size_t byte_size = SharedMemory::SegmentByteSize(meeting.size);
   Segment segment;
-  ASSIGN_OR_RETURN(segment.memory, MakeSharedMemory(byte_size));
-  ASSIGN_OR_RETURN(segment.mapping, Mapping::Of(segment.memory, byte_size));
+  ASSIGN_OR_RETURN(segment.memory, base::MakeSharedMemory("fleet", byte_size));
+  ASSIGN_OR_RETURN(segment.mapping,
+                   base::Mapping::Of(segment.memory, byte_size));
   RETURN_IF_ERROR(segment.mapping.Reserve(
       segment.memory, 0, SharedMemory::ReservedByteSize(meeting.size)));
   return segment;
@@ -313,7 +305,8 @@ Result<Segment> ShareSegment(const Meeting& meeting, MemoryExchange& exchange,
   ASSIGN_OR_RETURN(segment.memory, exchange.Take(interrupt, deadline));
   ASSIGN_OR_RETURN(
       segment.mapping,
-      Mapping::Of(segment.memory, SharedMemory::SegmentByteSize(meeting.size)));
+      base::Mapping::Of(segment.memory,
+                        SharedMemory::SegmentByteSize(meeting.size)));
   return segment;
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,12 +20,14 @@
 #include <utility>
 #include <vector>
 
-#include "fleet/channel/socket.h"
+#include "fleet/base/descriptor.h"
+#include "fleet/base/futex.h"
+#include "fleet/base/ring.h"
+#include "fleet/base/shared_memory.h"
 #include "fleet/comm/communicator.h"
 #include "fleet/comm/meeting.h"
 #include "fleet/comm/shared_memory_control.h"
 #include "fleet/comm/shared_memory_meeting.h"
-#include "fleet/comm/shared_memory_segment.h"
 
 namespace fleet::comm {
 
@@ -40,23 +43,16 @@ inline constexpr size_t kRingByteSize = size_t{256} << 10;
 inline constexpr int kQuickLooks = 200;
 inline constexpr int kPauses = 400;
 
-inline void Pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 // Memory from Allocate: a page of control, then a part for each rank.
 struct Region {
   uint32_t id = 0;  // the number of its Allocate, from 1
-  std::shared_ptr<Mapping> mapping;
+  std::shared_ptr<base::Mapping> mapping;
   size_t part_byte_size = 0;
   size_t stride = 0;
 
   std::byte* part(int rank) const {
-    return mapping->data() + kPageByteSize + static_cast<size_t>(rank) * stride;
+    return mapping->data() + base::kPageByteSize +
+           static_cast<size_t>(rank) * stride;
   }
   // How many ranks no longer use it.
   std::atomic<uint32_t>& released() const {
@@ -94,7 +90,7 @@ class SharedMemory final : public Communicator {
  public:
   SharedMemory(const Meeting& meeting, CommunicatorOptions options,
                std::unique_ptr<MemoryExchange> exchange,
-               base::Descriptor memory, Mapping mapping)
+               base::Descriptor memory, base::Mapping mapping)
       : Communicator(meeting.rank, meeting.size, std::move(options)),
         exchange_(std::move(exchange)),
         memory_(std::move(memory)),
@@ -103,7 +99,8 @@ class SharedMemory final : public Communicator {
         stages_(mapping_.data() + Control::ByteSize(meeting.size)),
         inputs_(meeting.size),
         outputs_(meeting.size),
-        has_ring_(meeting.size) {}
+        writers_(meeting.size),
+        readers_(meeting.size) {}
 
   ~SharedMemory() override {
     Finish();
@@ -164,8 +161,14 @@ class SharedMemory final : public Communicator {
            (static_cast<size_t>(rank) * kNumSlots + round % kNumSlots) *
                kSlotByteSize;
   }
-  std::byte* RingData(int from, int to) const {
-    return mapping_.data() + RingOffset(from, to);
+  base::RingMemory Ring(int from, int to) const {
+    RingState& state = control_.ring(from, to);
+    return {.written = &state.written,
+            .read = &state.read,
+            .places = state.places,
+            .blocks = mapping_.data() + RingOffset(from, to),
+            .block_byte_size = kRingByteSize / kRingBlocks,
+            .num_blocks = kRingBlocks};
   }
   size_t RingOffset(int from, int to) const {
     return ReservedByteSize(size()) +
@@ -215,7 +218,7 @@ class SharedMemory final : public Communicator {
     }
     for (int i = 0; i < kPauses; ++i) {
       if (ready()) return true;
-      Pause();
+      base::Pause();
     }
     return false;
   }
@@ -294,7 +297,7 @@ class SharedMemory final : public Communicator {
 
   const std::unique_ptr<MemoryExchange> exchange_;
   const base::Descriptor memory_;
-  const Mapping mapping_;
+  const base::Mapping mapping_;
   Control control_;
   std::byte* const stages_;
 
@@ -306,7 +309,9 @@ class SharedMemory final : public Communicator {
 
   uint32_t num_regions_ = 0;
   std::vector<Region> regions_;
-  std::vector<bool> has_ring_;  // to that rank
+  // By rank; made when they are first used.
+  std::vector<std::optional<base::RingWriter>> writers_;
+  std::vector<std::optional<base::RingReader>> readers_;
 };
 
 }  // namespace fleet::comm

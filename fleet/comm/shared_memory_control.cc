@@ -2,16 +2,13 @@
 #include "fleet/comm/shared_memory_control.h"
 
 #include <cstring>
-#include <ctime>
-#include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <string>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <climits>
-
-#include "fleet/comm/shared_memory_segment.h"
+#include "fleet/base/futex.h"
+#include "fleet/base/shared_memory.h"
 
 namespace fleet::comm {
 namespace {
@@ -22,13 +19,6 @@ static_assert(sizeof(Line) == kLineSpacing);
 // Round, call and payload are in the first cache line of the pair.
 static_assert(offsetof(Line, payload) + kInlineByteSize <= 64);
 
-// Not the private kind: the sleeper is in another process.
-long Futex(std::atomic<uint32_t>& word, int what, uint32_t value,
-           const timespec* timeout) {
-  return syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), what, value,
-                 timeout, nullptr, 0);
-}
-
 long Membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0); }
 
 }  // namespace
@@ -37,7 +27,8 @@ size_t Control::ByteSize(int size) {
   const auto n = static_cast<size_t>(size);
   const size_t all = sizeof(News) + sizeof(Hub) + n * sizeof(State) +
                      n * kNumSlots * sizeof(Line) + n * n * sizeof(RingState);
-  return (all + kPageByteSize - 1) / kPageByteSize * kPageByteSize;
+  return (all + base::kPageByteSize - 1) / base::kPageByteSize *
+         base::kPageByteSize;
 }
 
 Control::Control(std::byte* memory, int rank, int size)
@@ -95,10 +86,7 @@ void Control::WakeAll() {
   for (int i = 0; i < size_; ++i) RingBell(i);
 }
 
-void Control::RingBell(int rank) {
-  states_[rank].event.fetch_add(1);
-  (void)Futex(states_[rank].event, FUTEX_WAKE, INT_MAX, nullptr);
-}
+void Control::RingBell(int rank) { base::FutexWake(states_[rank].event); }
 
 uint32_t Control::BeginSleep(int whom) {
   const uint32_t seen = states_[rank_].event.load();
@@ -107,16 +95,6 @@ uint32_t Control::BeginSleep(int whom) {
   FullFence();
   if (membarrier_) (void)Membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
   return seen;
-}
-
-void Control::FutexWait(uint32_t seen, base::Deadline deadline) {
-  const int64_t ns = deadline.remaining().count();
-  timespec left{};
-  left.tv_sec = static_cast<time_t>(ns / 1'000'000'000);
-  left.tv_nsec = static_cast<long>(ns % 1'000'000'000);
-  // Whatever ends it, the caller looks again.
-  (void)Futex(states_[rank_].event, FUTEX_WAIT, seen,
-              deadline.is_infinite() ? nullptr : &left);
 }
 
 void Control::EndSleep() {

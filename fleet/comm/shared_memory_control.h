@@ -22,6 +22,7 @@
 #include <sched.h>
 
 #include "fleet/base/deadline.h"
+#include "fleet/base/futex.h"
 #include "fleet/base/status.h"
 #include "fleet/comm/types.h"
 
@@ -43,10 +44,13 @@ struct alignas(kLineSpacing) Line {
   std::byte payload[kInlineByteSize];
 };
 
-// One direction between two ranks, for send and receive. The positions count
-// bytes since the start and never wrap; a position modulo the size is a place.
+// Of a ring for send and receive. While one is read the next is written.
+inline constexpr uint32_t kRingBlocks = 4;
+
+// One direction between two ranks, for send and receive: see base/ring.h.
 struct RingState {
   alignas(kLineSpacing) std::atomic<uint64_t> written;
+  uint32_t places[kRingBlocks];
   alignas(kLineSpacing) std::atomic<uint64_t> read;
 };
 
@@ -92,7 +96,7 @@ class Control final {
   template <typename Over>
   void Sleep(int whom, base::Deadline deadline, Over over) {
     const uint32_t seen = BeginSleep(whom);
-    if (!over()) FutexWait(seen, deadline);
+    if (!over()) base::FutexSleep(states_[rank_].event, seen, deadline);
     EndSleep();
   }
 
@@ -149,7 +153,6 @@ class Control final {
   void WakeAll();
   void RingBell(int rank);
   uint32_t BeginSleep(int whom);
-  void FutexWait(uint32_t seen, base::Deadline deadline);
   void EndSleep();
 
   const int rank_;

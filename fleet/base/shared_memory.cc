@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/comm/shared_memory_segment.h"
+#include "fleet/base/shared_memory.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-namespace fleet::comm {
+namespace fleet::base {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -57,40 +57,64 @@ Status CheckAvailable(size_t byte_size) {
                      " are left");
 }
 
-Result<base::Descriptor> MakeSharedMemory(size_t byte_size) {
-  auto memory = base::Descriptor::OfThisProcess(
-      memfd_create("fleet", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+Result<Descriptor> MakeSharedMemory(const char* name, size_t byte_size) {
+  auto memory = Descriptor::OfThisProcess(
+      [&] { return memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING); });
   if (!memory.valid() ||
       ftruncate(memory.get(), static_cast<off_t>(byte_size)) != 0 ||
       fcntl(memory.get(), F_ADD_SEALS, kSeals) != 0) {
-    return Unavailable(ErrnoStatus(errno, base::Concat("shared memory of ",
-                                                       byte_size, " bytes"))
-                           .message());
+    return Unavailable(
+        ErrnoStatus(errno, Concat("shared memory of ", byte_size, " bytes"))
+            .message());
   }
   return memory;
 }
 
-Result<Mapping> Mapping::Of(const base::Descriptor& memory, size_t byte_size) {
+namespace {
+
+bool IsSealed(const Descriptor& memory) {
   const int seals = fcntl(memory.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals ||
+  return seals >= 0 && (seals & kSeals) == kSeals;
+}
+
+}  // namespace
+
+Result<Mapping> Mapping::Of(const Descriptor& memory, size_t byte_size) {
+  if (!IsSealed(memory) ||
       lseek(memory.get(), 0, SEEK_END) != static_cast<off_t>(byte_size)) {
     return DataLoss("what was handed over is no sealed memory of ", byte_size,
                     " bytes");
   }
+  return Map(memory, 0, byte_size);
+}
+
+Result<Mapping> Mapping::OfPart(const Descriptor& memory, size_t begin,
+                                size_t byte_size) {
+  if (!IsSealed(memory) || lseek(memory.get(), 0, SEEK_END) <
+                               static_cast<off_t>(begin + byte_size)) {
+    return DataLoss("what was handed over is no sealed memory of ",
+                    begin + byte_size, " bytes");
+  }
+  return Map(memory, begin, byte_size);
+}
+
+Result<Mapping> Mapping::Map(const Descriptor& memory, size_t begin,
+                             size_t byte_size) {
   void* at = mmap(nullptr, byte_size, PROT_READ | PROT_WRITE, MAP_SHARED,
-                  memory.get(), 0);
+                  memory.get(), static_cast<off_t>(begin));
   if (at == MAP_FAILED) {
-    return Unavailable(ErrnoStatus(errno, base::Concat("map shared memory of ",
-                                                       byte_size, " bytes"))
-                           .message());
+    return Unavailable(
+        ErrnoStatus(errno, Concat("map shared memory of ", byte_size, " bytes"))
+            .message());
   }
   Mapping mapping;
   mapping.data_ = static_cast<std::byte*>(at);
   mapping.byte_size_ = byte_size;
+  mapping.begin_ = begin;
   return mapping;
 }
 
-Status Mapping::Reserve(const base::Descriptor& memory, size_t begin,
+Status Mapping::Reserve(const Descriptor& memory, size_t begin,
                         size_t byte_size) const {
   RETURN_IF_ERROR(CheckAvailable(byte_size));
   if (byte_size >= kHugePageByteSize) {
@@ -100,12 +124,12 @@ Status Mapping::Reserve(const base::Descriptor& memory, size_t begin,
   }
   int failed;
   do {
-    failed = fallocate(memory.get(), 0, static_cast<off_t>(begin),
+    failed = fallocate(memory.get(), 0, static_cast<off_t>(begin_ + begin),
                        static_cast<off_t>(byte_size));
   } while (failed != 0 && errno == EINTR);
   if (failed == 0) return OkStatus();
   return Unavailable(
-      ErrnoStatus(errno, base::Concat("shared memory of ", byte_size, " bytes"))
+      ErrnoStatus(errno, Concat("shared memory of ", byte_size, " bytes"))
           .message());
 }
 
@@ -117,4 +141,4 @@ Mapping::~Mapping() {
   if (data_ != nullptr) munmap(data_, byte_size_);
 }
 
-}  // namespace fleet::comm
+}  // namespace fleet::base
