@@ -40,6 +40,16 @@ struct RingMemory {
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
+// Whether a writer that uses all blocks has no room. For the reader: a writer
+// only knows it sooner.
+inline bool IsFull(const RingMemory& memory) {
+  const uint64_t written = memory.written->load();
+  const uint64_t read = memory.read->load();
+  return written % memory.block_byte_size == 0 &&
+         written / memory.block_byte_size - read / memory.block_byte_size >=
+             memory.num_blocks;
+}
+
 // One thread.
 class RingWriter final {
  public:

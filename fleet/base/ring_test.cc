@@ -72,13 +72,17 @@ TEST(Ring, HoldsAllOfItsBlocks) {
   uint64_t put = 0;
   uint64_t taken = 0;
   EXPECT_FALSE(reader.has_bytes());
+  EXPECT_FALSE(IsFull(memory.ring()));
   EXPECT_EQ(Fill(writer, put, 1000), kNumBlocks * kBlock);
   EXPECT_FALSE(writer.has_room());
+  EXPECT_TRUE(IsFull(memory.ring()));
   // A block is free when all of it was read.
   EXPECT_EQ(Drain(reader, taken, kBlock - 1), kBlock - 1);
   EXPECT_FALSE(writer.has_room());
+  EXPECT_TRUE(IsFull(memory.ring()));
   EXPECT_EQ(Drain(reader, taken, 1), 1u);
   EXPECT_TRUE(writer.has_room());
+  EXPECT_FALSE(IsFull(memory.ring()));
   EXPECT_EQ(Fill(writer, put, 1000), kBlock);
   EXPECT_EQ(Drain(reader, taken, 1000), kNumBlocks * kBlock);
   EXPECT_FALSE(reader.has_bytes());

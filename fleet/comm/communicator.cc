@@ -277,7 +277,7 @@ base::Future<> Communicator::Start(std::function<Status(Communicator&)> calls) {
   started_.fetch_add(1, std::memory_order_relaxed);
   {
     base::MutexLock lock(mutex_);
-    if (!thread_.joinable()) thread_ = std::thread([this] { RunStarted(); });
+    if (!thread_.joinable()) thread_ = std::jthread([this] { RunStarted(); });
   }
   FLEET_CHECK(queue_.Push(std::move(started), Deadline::Infinite()).ok());
   return future;

@@ -38,6 +38,12 @@ namespace fleet::comm {
 using base::Deadline;
 using ConstBytes = std::span<const std::byte>;
 
+// See Communicator::Send. Enough for the activations of a pipeline's stages in
+// flight, little enough that a sender whose receiver is late is noticed before
+// memory is short.
+inline constexpr uint64_t kSendAhead = uint64_t{64} << 20;
+inline constexpr uint64_t kMinSendCharge = 64;
+
 // Memory that a communicator gave, in which its reductions need no copy. It may
 // outlive the communicator, as plain memory.
 class Buffer final {
@@ -140,9 +146,19 @@ class Communicator {
   // data. Its number is set here.
   Status Agree(Call call, Deadline deadline);
 
-  // Between two ranks, in order, apart from the collectives. A send of a few
-  // kilobytes does not wait for the receive; a large one may. A receive of
-  // another size or type than was sent is FailedPrecondition and shows both.
+  // Between two ranks, in order, apart from the collectives.
+  //
+  // A send returns at once while no more than kSendAhead bytes, its own with
+  // them, have been sent to that rank and not yet been received by it; a
+  // message counts as kMinSendCharge bytes at least. Beyond that it waits until
+  // it is so again, which for a message of more than kSendAhead means its
+  // receive. Some backends let a sender go a little farther. DeadlineExceeded
+  // names the rank that does not receive. Two ranks that wait so for each other
+  // would do it for ever: FailedPrecondition, which names both. Sends of a
+  // GPU's memory do not wait here: they are in the order of the stream.
+  //
+  // A receive of another size or type than was sent is FailedPrecondition and
+  // shows both.
   Status Send(ConstSpan data, int to, Deadline deadline);
   Status Recv(Span data, int from, Deadline deadline);
 
@@ -234,7 +250,7 @@ class Communicator {
   std::atomic<int> started_ = 0;  // given and not yet done
   base::CondVar idle_;            // started_ became 0, under mutex_
   base::BoundedQueue<Started> queue_;
-  std::thread thread_;                      // made by the first Start
+  std::jthread thread_;                     // made by the first Start
   std::atomic<std::thread::id> thread_id_;  // set by that thread
 };
 

@@ -293,6 +293,69 @@ TEST_P(CommunicatorConformance, WhatIsSentArrivesInOrder) {
   });
 }
 
+// Both ranks send before either receives.
+TEST_P(CommunicatorConformance, ASendReturnsAtOnceUpToWhatMayBeUnreceived) {
+  if (!GetParam().sends_wait) return;
+  RankGroup group(GetParam(), 2);
+  group.Run([](Communicator& comm) {
+    constexpr int kCount = kSendAhead / kLargeByteSize;
+    const int other = 1 - comm.rank();
+    for (int i = 0; i < kCount; ++i) {
+      ASSERT_OK(SendLarge(comm, other, i, Patient()));
+    }
+    for (int i = 0; i < kCount; ++i) RecvLarge(comm, other, i);
+    // What was received no longer counts; and small ones count little.
+    for (int i = 0; i < 20'000; ++i) {
+      const int64_t number = comm.rank() * 100'000 + i;
+      ASSERT_OK(comm.Send(
+          {reinterpret_cast<const std::byte*>(&number), 1, DataType::kInt64},
+          other, Patient()));
+    }
+    for (int i = 0; i < 20'000; ++i) {
+      int64_t number = 0;
+      ASSERT_OK(comm.Recv(
+          {reinterpret_cast<std::byte*>(&number), 1, DataType::kInt64}, other,
+          Patient()));
+      ASSERT_EQ(number, other * 100'000 + i);
+    }
+    ASSERT_OK(comm.Barrier(Patient()));
+  });
+}
+
+TEST_P(CommunicatorConformance, ASendOfMoreWaitsForTheReceive) {
+  if (!GetParam().sends_wait) return;
+  RankGroup group(GetParam(), 2);
+  group.Run([](Communicator& comm) {
+    constexpr size_t kByteSize = kSendAhead + kSendAhead / 2;
+    constexpr int kCount = 2 * kSendAhead / kLargeByteSize;
+    if (comm.rank() == 0) {
+      ASSERT_OK(SendLarge(comm, 1, 7, Patient(), kByteSize));
+      for (int i = 0; i < kCount; ++i) {
+        ASSERT_OK(SendLarge(comm, 1, i, Patient()));
+      }
+    } else {
+      RecvLarge(comm, 0, 7, kByteSize);
+      for (int i = 0; i < kCount; ++i) RecvLarge(comm, 0, i);
+    }
+    ASSERT_OK(comm.Barrier(Patient()));
+  });
+}
+
+TEST_P(CommunicatorConformance, WhatWasSentArrivesThoughTheSenderLeft) {
+  if (!GetParam().sends_wait) return;
+  RankGroup group(GetParam(), 2);
+  group.Run([&](Communicator& comm) {
+    constexpr int kCount = kSendAhead / kLargeByteSize;
+    if (comm.rank() == 0) {
+      for (int i = 0; i < kCount; ++i) {
+        ASSERT_OK(SendLarge(comm, 1, i, Patient()));
+      }
+      return group.Leave(0);
+    }
+    for (int i = 0; i < kCount; ++i) RecvLarge(comm, 0, i);
+  });
+}
+
 TEST_P(CommunicatorConformance, SendsDoNotMixWithCollectives) {
   OnRanks([&](Communicator& comm) {
     if (comm.size() == 1) return;

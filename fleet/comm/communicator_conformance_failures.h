@@ -304,6 +304,69 @@ TEST_P(CommunicatorFailures, AReceiveOfSomethingElseShowsBoth) {
   }
 }
 
+TEST_P(CommunicatorFailures, ASendThatIsNotReceivedNamesTheReceiver) {
+  if (!GetParam().sends_wait) return;
+  RankGroup group = Group(2);
+  group.Run([&](Communicator& comm) {
+    if (comm.rank() == 0) {
+      EXPECT_THAT(SendLarge(comm, 1, 0, Deadline::After(50ms), 2 * kSendAhead),
+                  StatusIs(StatusCode::kDeadlineExceeded,
+                           AllOf(HasSubstr("send("), HasSubstr("rank 1"))));
+    }
+    group.Together();
+  });
+}
+
+TEST_P(CommunicatorFailures, TwoRanksThatSendToEachOtherAreBothNamed) {
+  if (!GetParam().sends_wait) return;
+  for (const size_t byte_size : {size_t{2 * kSendAhead}, kLargeByteSize}) {
+    RankGroup group = Group(2);
+    group.Run([&](Communicator& comm) {
+      Status status;
+      for (size_t sent = 0; status.ok() && sent < 3 * kSendAhead;
+           sent += byte_size) {
+        status = SendLarge(comm, 1 - comm.rank(), 0, Patient(), byte_size);
+      }
+      EXPECT_THAT(status,
+                  StatusIs(StatusCode::kFailedPrecondition,
+                           AllOf(HasSubstr("rank 0"), HasSubstr("rank 1"),
+                                 HasSubstr("wait for each other"))));
+      EXPECT_FALSE(comm.Barrier(Patient()).ok());
+    });
+  }
+}
+
+// The receiver receives a part, and then does something else.
+TEST_P(CommunicatorFailures, ASendThatWaitsGoesOnWhenEnoughIsReceived) {
+  if (!GetParam().sends_wait) return;
+  RankGroup group = Group(2);
+  group.Run([&](Communicator& comm) {
+    constexpr int kCount = kSendAhead / kLargeByteSize + 2;
+    if (comm.rank() == 0) {
+      for (int i = 0; i < kCount; ++i) {
+        EXPECT_OK(SendLarge(comm, 1, i, Patient()));
+      }
+      group.Together();
+    } else {
+      for (int i = 0; i < 3; ++i) RecvLarge(comm, 0, i);
+      group.Together();
+      for (int i = 3; i < kCount; ++i) RecvLarge(comm, 0, i);
+    }
+    EXPECT_OK(comm.Barrier(Patient()));
+  });
+}
+
+TEST_P(CommunicatorFailures, ASendToARankThatLeavesEnds) {
+  if (!GetParam().sends_wait) return;
+  RankGroup group = Group(2);
+  group.Run([&](Communicator& comm) {
+    if (comm.rank() == 1) return group.Leave(1);
+    EXPECT_THAT(SendLarge(comm, 1, 0, Patient(), 2 * kSendAhead),
+                StatusIs(StatusCode::kUnavailable,
+                         AllOf(HasSubstr("rank 1"), HasSubstr("left"))));
+  });
+}
+
 TEST_P(CommunicatorFailures, AReceiveOfNothingNamesTheSender) {
   RankGroup late = Group(3);
   late.Run([](Communicator& comm) {

@@ -306,9 +306,9 @@ class HierarchicalCommunicator final : public Communicator {
     });
   }
 
-  Status DoSend(ConstSpan data, int to, Deadline) override {
-    const Status posted = links_->to(to).PostLetter(data);
-    return posted.WithContext(base::Concat("send to rank ", to));
+  Status DoSend(ConstSpan data, int to, Deadline deadline) override {
+    Exchange x(*links_, rank(), ranks_, options(), {}, deadline);
+    return Settle(x, x.SendLetter(to, data));
   }
 
   Status DoRecv(Span data, int from, Deadline deadline) override {

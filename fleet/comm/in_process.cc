@@ -7,12 +7,14 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "fleet/base/mutex.h"
 #include "fleet/comm/left.h"
 #include "fleet/comm/patience.h"
 #include "fleet/comm/reduce.h"
+#include "fleet/comm/send_window.h"
 
 namespace fleet::comm {
 namespace {
@@ -104,7 +106,10 @@ void Perform(const std::vector<Part>& parts) {
 class Room final {
  public:
   explicit Room(int size)
-      : size_(size), gone_(size), round_(std::make_shared<Round>(size)) {}
+      : size_(size),
+        gone_(size),
+        round_(std::make_shared<Round>(size)),
+        sends_to_(size, -1) {}
 
   Status Meet(int rank, const Part& part, Patience patience) EXCLUDES(mutex_) {
     std::shared_ptr<Round> round;
@@ -135,25 +140,43 @@ class Room final {
         });
   }
 
-  // Does not wait for the receiver.
-  Status Put(int from, int to, ConstSpan data) EXCLUDES(mutex_) {
+  Status Put(int from, int to, ConstSpan data, Patience patience)
+      EXCLUDES(mutex_) {
+    const std::string what = Describe("send", data);
+    {
+      base::MutexLock lock(mutex_);
+      RETURN_IF_ERROR(failure_);
+      if (gone_[to]) return Unavailable(what, " to rank ", to, ", which left");
+      Mail& mail = mail_[{from, to}];
+      mail.letters.push_back(
+          {data.type,
+           std::vector<std::byte>(data.data, data.data + data.byte_size())});
+      mail.charge += SendCharge(data.byte_size());
+      changed_.NotifyAll();
+      if (FitsLocked(from, to)) return OkStatus();
+      sends_to_[from] = to;
+    }
+    Status sent = Wait(
+        patience, [&]() REQUIRES(mutex_) { return FitsLocked(from, to); },
+        [&]() REQUIRES(mutex_) {
+          if (sends_to_[to] == from && !FitsLocked(to, from)) {
+            return BothSend(from, to);
+          }
+          if (!gone_[to]) return OkStatus();
+          return Unavailable(what, " to rank ", to, ", which left");
+        },
+        [&] { return base::Concat(what, ": not received by rank ", to); });
     base::MutexLock lock(mutex_);
-    RETURN_IF_ERROR(failure_);
-    if (gone_[to]) return Unavailable("send to rank ", to, ", which left");
-    mail_[{from, to}].push_back(
-        {data.type,
-         std::vector<std::byte>(data.data, data.data + data.byte_size())});
-    changed_.NotifyAll();
-    return OkStatus();
+    sends_to_[from] = -1;
+    return sent;
   }
 
   Status Take(int from, int to, Span data, Patience patience) EXCLUDES(mutex_) {
-    const std::string what =
-        base::Concat("recv(", data.count, " x ", ToString(data.type), ")");
+    const std::string what = Describe("recv", data);
     RETURN_IF_ERROR(Wait(
         patience,
         [&]() REQUIRES(mutex_) {
-          return !mail_[{from, to}].empty();
+          return !mail_[{from, to}].letters.empty();
         },
         [&]() REQUIRES(mutex_) {
           if (!gone_[from]) return OkStatus();
@@ -161,8 +184,11 @@ class Room final {
         },
         [&] { return base::Concat(what, ": nothing from rank ", from); }));
     base::MutexLock lock(mutex_);
-    Letter letter = std::move(mail_[{from, to}].front());
-    mail_[{from, to}].pop_front();
+    Mail& mail = mail_[{from, to}];
+    const Letter letter = std::move(mail.letters.front());
+    mail.letters.pop_front();
+    mail.charge -= SendCharge(letter.bytes.size());
+    changed_.NotifyAll();
     const size_t count = letter.bytes.size() / ByteSize(letter.type);
     if (letter.type != data.type || count != data.count) {
       return FailLocked(FailedPrecondition(
@@ -197,6 +223,19 @@ class Room final {
     DataType type;
     std::vector<std::byte> bytes;
   };
+  // From one rank to another.
+  struct Mail {
+    std::deque<Letter> letters;
+    uint64_t charge = 0;  // of all of them
+  };
+
+  static std::string Describe(std::string_view what, ConstSpan data) {
+    return base::Concat(what, "(", data.count, " x ", ToString(data.type), ")");
+  }
+
+  bool FitsLocked(int from, int to) REQUIRES(mutex_) {
+    return mail_[{from, to}].charge <= kSendAhead + SendWindow::kTellEvery;
+  }
 
   static std::vector<int> Missing(const std::vector<bool>& arrived) {
     std::vector<int> ranks;
@@ -264,7 +303,9 @@ class Room final {
   base::CondVar changed_;
   std::vector<bool> gone_ GUARDED_BY(mutex_);
   std::shared_ptr<Round> round_ GUARDED_BY(mutex_);
-  std::map<std::pair<int, int>, std::deque<Letter>> mail_ GUARDED_BY(mutex_);
+  std::map<std::pair<int, int>, Mail> mail_ GUARDED_BY(mutex_);
+  // By rank: to whom it waits to send, or -1.
+  std::vector<int> sends_to_ GUARDED_BY(mutex_);
   Status failure_ GUARDED_BY(mutex_);
 };
 
@@ -313,8 +354,8 @@ class InProcess final : public Communicator {
   Status DoBarrier(const Call& call, Deadline deadline) override {
     return Meet({call, {}, {}, false}, deadline);
   }
-  Status DoSend(ConstSpan data, int to, Deadline) override {
-    return room_->Put(rank(), to, data);
+  Status DoSend(ConstSpan data, int to, Deadline deadline) override {
+    return room_->Put(rank(), to, data, Patience(options(), deadline));
   }
   Status DoRecv(Span data, int from, Deadline deadline) override {
     return room_->Take(from, rank(), data, Patience(options(), deadline));

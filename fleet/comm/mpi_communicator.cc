@@ -134,14 +134,20 @@ Status MpiCommunicator::Tell(const Notice& notice) {
   if (told_) return OkStatus();
   told_ = notice.news != News::kCall;
   if (notice.news == News::kCall) called_ = notice.call.number;
-  const size_t byte_size = offsetof(Notice, text) + notice.text_size;
   for (int i = 0; i < size(); ++i) {
-    if (i == rank()) continue;
-    RETURN_IF_ERROR(
-        library_.Send(comm_, i, kNoticeTag, ToBytes(&notice, byte_size))
-            .status());
+    if (i != rank()) RETURN_IF_ERROR(TellOne(i, notice));
   }
   return OkStatus();
+}
+
+Status MpiCommunicator::TellOne(int to, const Notice& notice) {
+  const size_t byte_size = offsetof(Notice, text) + notice.text_size;
+  return library_.Send(comm_, to, kNoticeTag, ToBytes(&notice, byte_size))
+      .status();
+}
+
+Status MpiCommunicator::TellCount(int to, News news, uint64_t count) {
+  return TellOne(to, {.news = news, .call = {.count = count}});
 }
 
 Status MpiCommunicator::Hear(uint64_t during) {
@@ -166,6 +172,12 @@ Status MpiCommunicator::Hear(uint64_t during) {
         break;
       case News::kLeft:
         peer.left = true;
+        break;
+      case News::kReceived:
+        peer.window.PeerReceived(notice.call.count);
+        break;
+      case News::kWaits:
+        peer.window.PeerWaits(notice.call.count);
         break;
       case News::kFailed:
         if (!failure_.ok() && failed_in_ <= notice.call.number) break;
@@ -471,32 +483,42 @@ Status MpiCommunicator::DoBarrier(const Call& call, Deadline deadline) {
 Status MpiCommunicator::DoSend(ConstSpan data, int to, Deadline deadline) {
   Patience patience(options(), deadline);
   const Letter letter{data.type, data.count};
-  // Copied, because MPI cannot take back what it has begun to send.
-  std::shared_ptr<MpiSending> last;
+  Peer& peer = peers_[to];
+  SendWindow& window = peer.window;
+  auto left = [&] { return Unavailable("send to rank ", to, ", which left"); };
   {
     base::MutexLock lock(library_.mutex);
     RETURN_IF_ERROR(Hear(kAnyCall));
-    if (peers_[to].left) {
-      return Unavailable("send to rank ", to, ", which left");
+    if (peer.left) return left();
+    window.Send(SendCharge(data.byte_size()));
+    if (!window.fits()) {
+      if (window.untold()) {
+        RETURN_IF_ERROR(TellCount(to, News::kReceived, window.Tell()));
+      }
+      RETURN_IF_ERROR(TellCount(to, News::kWaits, window.need()));
     }
-    ASSIGN_OR_RETURN(last, library_.Send(comm_, to, kMailTag,
-                                         ToBytes(&letter, sizeof(letter))));
+    // Copied, because MPI cannot take back what it has begun to send.
+    RETURN_IF_ERROR(library_.SendBehind(comm_, to, kMailTag,
+                                        ToBytes(&letter, sizeof(letter))));
     for (size_t begin = 0; begin < data.byte_size(); begin += kMaxCount) {
       const size_t count = std::min(kMaxCount, data.byte_size() - begin);
-      ASSIGN_OR_RETURN(last, library_.Send(comm_, to, kMailDataTag,
-                                           ToBytes(data.data + begin, count)));
+      RETURN_IF_ERROR(library_.SendBehind(comm_, to, kMailDataTag,
+                                          ToBytes(data.data + begin, count)));
     }
+    if (window.fits()) return OkStatus();
   }
   return library_.Poll(
       patience,
       [&]() REQUIRES(library_.mutex) -> Result<bool> {
-        if (last->done) return true;
         RETURN_IF_ERROR(Hear(kAnyCall));
+        if (window.fits()) return true;
+        if (window.peer_waits()) return BothSend(rank(), to);
+        if (peer.left) return left();
         return false;
       },
       [&] {
         return base::Concat("send(", data.count, " x ", ToString(data.type),
-                            "): not taken by rank ", to);
+                            "): not received by rank ", to);
       });
 }
 
@@ -545,7 +567,10 @@ Status MpiCommunicator::DoRecv(Span data, int from, Deadline deadline) {
                        comm_, request);
     }));
   }
-  return OkStatus();
+  base::MutexLock lock(library_.mutex);
+  SendWindow& window = peers_[from].window;
+  if (!window.Receive(SendCharge(data.byte_size()))) return OkStatus();
+  return TellCount(from, News::kReceived, window.Tell());
 }
 
 void MpiCommunicator::DoAbort() {

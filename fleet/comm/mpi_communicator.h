@@ -5,8 +5,9 @@
 // Every call has two parts. First the ranks agree: each tells all others what
 // it calls, so that late ranks are known by name and two different calls are an
 // error. Then MPI moves the data by a collective of its own. What a rank tells
-// travels on one tag from each rank to each other, in order: its calls, and at
-// the end that it failed, and why, or that it left.
+// travels on one tag from each rank to each other, in order: its calls, how
+// much of the other's messages it has received, and at the end that it failed,
+// and why, or that it left.
 
 #ifndef FLEET_COMM_MPI_COMMUNICATOR_H_
 #define FLEET_COMM_MPI_COMMUNICATOR_H_
@@ -22,6 +23,7 @@
 #include "fleet/comm/communicator.h"
 #include "fleet/comm/mpi_library.h"
 #include "fleet/comm/patience.h"
+#include "fleet/comm/send_window.h"
 
 namespace fleet::comm {
 
@@ -54,14 +56,16 @@ class MpiCommunicator final : public Communicator {
   void DoAbort() override;
 
  private:
-  enum class News : uint8_t { kCall, kFailed, kLeft };
+  enum class News : uint8_t { kCall, kFailed, kLeft, kReceived, kWaits };
 
   // What a rank tells; of `text`, which says why it failed, only a part is
   // sent.
   struct Notice {
     News news = News::kCall;
     StatusCode code = StatusCode::kOk;
-    Call call;  // of a failure: only the number of the last call
+    // Of a failure: only the number of the last call; of kReceived and kWaits
+    // only the count, see send_window.h.
+    Call call;
     uint32_t text_size = 0;
     std::array<char, 1000> text;
   };
@@ -70,6 +74,7 @@ class MpiCommunicator final : public Communicator {
   struct Peer {
     std::deque<Call> calls;  // which this rank has not made yet
     bool left = false;
+    SendWindow window;
   };
 
   // Which elements each rank combines, in the form that MPI takes.
@@ -80,6 +85,8 @@ class MpiCommunicator final : public Communicator {
 
   // To all other ranks.
   Status Tell(const Notice& notice) REQUIRES(library_.mutex);
+  Status TellOne(int to, const Notice& notice) REQUIRES(library_.mutex);
+  Status TellCount(int to, News news, uint64_t count) REQUIRES(library_.mutex);
   // Takes what has come from them. Fails when Abort came, or one of them failed
   // in the call with the number `during` or before: a rank that is already in a
   // later call has done its part of this one.

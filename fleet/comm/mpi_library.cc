@@ -200,14 +200,45 @@ void MpiLibrary::Forbid(Status why) {
 }
 
 void MpiLibrary::Reap() {
-  std::erase_if(sendings_, [](const std::shared_ptr<MpiSending>& sending) {
-    int done = 0;
-    if (MPI_Test(&sending->request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
-      done = 1;  // the peer is gone, which others notice
+  std::erase_if(sendings_,
+                [&](const std::shared_ptr<MpiSending>& sending)
+                    REQUIRES(mutex) {
+                      int done = 0;
+                      if (MPI_Test(&sending->request, &done,
+                                   MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+                        done = 1;  // the peer is gone, which others notice
+                      }
+                      sending->done = done != 0;
+                      if (sending->done && sending->behind) --num_behind_;
+                      return sending->done;
+                    });
+}
+
+Status MpiLibrary::SendBehind(MPI_Comm comm, int to, int tag,
+                              std::vector<std::byte> bytes) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<MpiSending> sending,
+                   Send(comm, to, tag, std::move(bytes)));
+  if (sending->done) return OkStatus();
+  sending->behind = true;
+  ++num_behind_;
+  if (!sender_.joinable()) sender_ = std::jthread([this] { SendOn(); });
+  behind_.NotifyAll();
+  return OkStatus();
+}
+
+void MpiLibrary::SendOn() {
+  mutex.Lock();
+  while (usable_.ok()) {
+    if (num_behind_ == 0) {
+      behind_.WaitUntil(mutex, Deadline::Infinite());
+      continue;
     }
-    sending->done = done != 0;
-    return sending->done;
-  });
+    Reap();
+    mutex.Unlock();
+    std::this_thread::sleep_for(kNap);
+    mutex.Lock();
+  }
+  mutex.Unlock();
 }
 
 Result<std::shared_ptr<MpiSending>> MpiLibrary::Send(

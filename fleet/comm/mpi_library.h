@@ -32,6 +32,7 @@ struct MpiSending {
   std::vector<std::byte> bytes;
   MPI_Request request = MPI_REQUEST_NULL;
   bool done = false;
+  bool behind = false;  // see MpiLibrary::SendBehind
 };
 
 class MpiLibrary final {
@@ -66,6 +67,11 @@ class MpiLibrary final {
   Result<std::shared_ptr<MpiSending>> Send(MPI_Comm comm, int to, int tag,
                                            std::vector<std::byte> bytes)
       REQUIRES(mutex);
+
+  // The same for what the sender does not wait for: it goes on though nobody
+  // calls MPI, by a thread.
+  Status SendBehind(MPI_Comm comm, int to, int tag,
+                    std::vector<std::byte> bytes) REQUIRES(mutex);
 
   // A communicator of MPI over `ranks` of its world. Waits for all of them.
   Result<MPI_Comm> MakeComm(const std::vector<int>& ranks,
@@ -120,6 +126,8 @@ class MpiLibrary final {
                            const std::string& group) REQUIRES(mutex);
   // Lets go of what was sent.
   void Reap() REQUIRES(mutex);
+  // The thread of SendBehind.
+  void SendOn() EXCLUDES(mutex);
 
   int rank_ = 0;
   int size_ = 1;
@@ -135,6 +143,10 @@ class MpiLibrary final {
   std::map<int, std::vector<std::string>> greetings_ GUARDED_BY(mutex);
   std::map<int, std::string> given_up_ GUARDED_BY(mutex);
   std::list<std::shared_ptr<MpiSending>> sendings_ GUARDED_BY(mutex);
+  int num_behind_ GUARDED_BY(mutex) = 0;  // of them
+  base::CondVar behind_;                  // there are some
+  // Made when it is first needed, and never joined: see Get.
+  std::jthread sender_ GUARDED_BY(mutex);
 };
 
 }  // namespace fleet::comm

@@ -199,12 +199,10 @@ TEST_F(MpiFailures, AReceiveOfSomethingElseShowsBoth) {
 }
 
 TEST_F(MpiFailures, WhatNobodySendsOrTakesIsLate) {
-  // Too large to be on its way before somebody asks for it.
   if (rank() == 0) {
-    Elements data(DataType::kFloat32, 1'000'003);
-    EXPECT_THAT(comm_->Send(data.span(), 1, Deadline::After(50ms)),
+    EXPECT_THAT(SendLarge(*comm_, 1, 0, Deadline::After(50ms), 2 * kSendAhead),
                 StatusIs(StatusCode::kDeadlineExceeded,
-                         AllOf(HasSubstr("send(1000003 x float32)"),
+                         AllOf(HasSubstr("send(134217728 x uint8)"),
                                HasSubstr("rank 1"))));
   }
   std::unique_ptr<Communicator> pair;
@@ -220,6 +218,15 @@ TEST_F(MpiFailures, WhatNobodySendsOrTakesIsLate) {
                  AllOf(HasSubstr("recv(4 x float32)"), HasSubstr("rank 1"))));
   }
   EXPECT_OK(together_->Barrier(Patient()));
+}
+
+TEST_F(MpiFailures, TwoRanksThatSendToEachOtherAreBothNamed) {
+  const Status status =
+      rank() < 2 ? SendLarge(*comm_, 1 - rank(), 0, Patient(), 2 * kSendAhead)
+                 : comm_->Barrier(Patient());
+  EXPECT_THAT(status, StatusIs(StatusCode::kFailedPrecondition,
+                               AllOf(HasSubstr("rank 0"), HasSubstr("rank 1"),
+                                     HasSubstr("wait for each other"))));
 }
 
 TEST(Mpi, PositionInTheListIsTheRankInTheGroup) {

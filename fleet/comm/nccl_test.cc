@@ -38,12 +38,14 @@ Ranks MakeNccl(int size,
 }
 
 CommunicatorKind OnDevice() {
-  return {.name = "nccl",
-          .make = [](int size,
-                     const std::function<CommunicatorOptions(int)>& options) {
+  return {
+      .name = "nccl",
+      .make =
+          [](int size, const std::function<CommunicatorOptions(int)>& options) {
             fake_cuda_memory = kCudaDeviceMemory;
             return MakeNccl(size, options);
-          }};
+          },
+      .sends_wait = false};
 }
 
 CommunicatorKind OnHost() {

@@ -10,6 +10,7 @@
 
 #include "fleet/comm/left.h"
 #include "fleet/comm/patience.h"
+#include "fleet/comm/send_window.h"
 #include "fleet/comm/shared_memory_communicator.h"
 
 namespace fleet::comm {
@@ -93,6 +94,7 @@ Status SharedMemory::WaitLong(const Waiting& waiting, Deadline deadline) {
   }
   Deadline look = patience.slice();
   while (true) {
+    RETURN_IF_ERROR(waiting.stuck());
     const Deadline slice = Earlier(look, Deadline::After(kSlice));
     control_.Sleep(waiting.whom, slice, over);
     if (waiting.ready()) return OkStatus();
@@ -192,11 +194,6 @@ Status SharedMemory::DoSend(ConstSpan data, int to, Deadline deadline) {
   if (control_.left(to)) {
     return Unavailable(Describe("send", data), " to rank ", to, ", which left");
   }
-  if (!writers_[to].has_value()) {
-    RETURN_IF_ERROR(
-        mapping_.Reserve(memory_, RingOffset(rank(), to), kRingByteSize));
-    writers_[to].emplace(Ring(rank(), to), kRingBlocks);
-  }
   const Letter letter{data.count, data.type};
   RETURN_IF_ERROR(
       WriteRing(std::as_bytes(std::span(&letter, 1)), to, data, deadline));
@@ -205,7 +202,6 @@ Status SharedMemory::DoSend(ConstSpan data, int to, Deadline deadline) {
 
 Status SharedMemory::DoRecv(Span data, int from, Deadline deadline) {
   RETURN_IF_ERROR(CheckOthers());
-  if (!readers_[from].has_value()) readers_[from].emplace(Ring(from, rank()));
   Letter letter{};
   RETURN_IF_ERROR(ReadRing(std::as_writable_bytes(std::span(&letter, 1)), from,
                            data, deadline));
@@ -217,21 +213,77 @@ Status SharedMemory::DoRecv(Span data, int from, Deadline deadline) {
   return ReadRing({data.data, data.byte_size()}, from, data, deadline);
 }
 
+Result<SharedMemory::SendRing*> SharedMemory::Sender(int peer) {
+  std::optional<SendRing>& ring = senders_[peer];
+  if (ring.has_value()) return &*ring;
+  ASSIGN_OR_RETURN(
+      base::Mapping mapping,
+      base::Mapping::OfPart(memory_, RingOffset(rank(), peer), kRingByteSize));
+  RETURN_IF_ERROR(mapping.Reserve(
+      memory_, 0, kRingPlacesByteSize + kFirstRingBlocks * kRingBlockByteSize));
+  const base::RingMemory memory = Ring(rank(), peer, mapping.data());
+  ring.emplace(
+      SendRing{std::move(mapping), base::RingWriter(memory, kFirstRingBlocks)});
+  return &*ring;
+}
+
+Result<SharedMemory::RecvRing*> SharedMemory::Receiver(int peer) {
+  std::optional<RecvRing>& ring = receivers_[peer];
+  if (ring.has_value()) return &*ring;
+  ASSIGN_OR_RETURN(
+      base::Mapping mapping,
+      base::Mapping::OfPart(memory_, RingOffset(peer, rank()), kRingByteSize));
+  const base::RingMemory memory = Ring(peer, rank(), mapping.data());
+  ring.emplace(RecvRing{std::move(mapping), base::RingReader(memory)});
+  return &*ring;
+}
+
+Status SharedMemory::WaitForRoom(SendRing& ring, int to, ConstSpan data,
+                                 Deadline deadline) {
+  auto has_room = [&] { return ring.writer.has_room(); };
+  const uint32_t usable = ring.writer.usable();
+  if (usable < kRingBlocks) {
+    // Blocks that were used are in a cache; so a receiver that is at it gets a
+    // moment.
+    control_.Sleep(to, Earlier(deadline, Deadline::After(kSpin)),
+                   [&] { return has_room() || broken() || control_.failed(); });
+    if (has_room()) return OkStatus();
+    const uint32_t more = std::min(usable, kRingBlocks - usable);
+    RETURN_IF_ERROR(ring.mapping.Reserve(
+        memory_, kRingPlacesByteSize + usable * kRingBlockByteSize,
+        more * kRingBlockByteSize));
+    ring.writer.Extend(more);
+    return OkStatus();
+  }
+  // Of the ring of the peer only the control is looked at.
+  const base::RingMemory theirs = Ring(to, rank(), mapping_.data());
+  control_.BeginSend(to);
+  const Status waited = WaitLong(
+      {.whom = to,
+       .ready = has_room,
+       .missing = [&] { return std::vector<int>{to}; },
+       .what =
+           [&] {
+             return base::Concat(Describe("send", data), " to rank ", to);
+           },
+       .stuck = [&]() -> Status {
+         if (!control_.sends_to_me(to) || has_room() || !IsFull(theirs)) {
+           return OkStatus();
+         }
+         return BothSend(rank(), to);
+       }},
+      deadline);
+  control_.EndSend();
+  return waited;
+}
+
 Status SharedMemory::WriteRing(std::span<const std::byte> bytes, int to,
                                ConstSpan data, Deadline deadline) {
-  base::RingWriter& writer = *writers_[to];
-  auto has_room = [&] { return writer.has_room(); };
+  ASSIGN_OR_RETURN(SendRing* const ring, Sender(to));
+  base::RingWriter& writer = ring->writer;
   while (!bytes.empty()) {
-    if (!Quickly(has_room)) {
-      RETURN_IF_ERROR(WaitLong(
-          {.whom = to,
-           .ready = has_room,
-           .missing = [&] { return std::vector<int>{to}; },
-           .what =
-               [&] {
-                 return base::Concat(Describe("send", data), " to rank ", to);
-               }},
-          deadline));
+    if (!Quickly([&] { return writer.has_room(); })) {
+      RETURN_IF_ERROR(WaitForRoom(*ring, to, data, deadline));
     }
     // A block at a time, so that the other side copies out meanwhile.
     const size_t count = writer.Put(bytes);
@@ -245,7 +297,8 @@ Status SharedMemory::WriteRing(std::span<const std::byte> bytes, int to,
 
 Status SharedMemory::ReadRing(std::span<std::byte> bytes, int from,
                               ConstSpan data, Deadline deadline) {
-  base::RingReader& reader = *readers_[from];
+  ASSIGN_OR_RETURN(RecvRing* const ring, Receiver(from));
+  base::RingReader& reader = ring->reader;
   auto has_bytes = [&] { return reader.has_bytes(); };
   while (!bytes.empty()) {
     if (!Quickly(has_bytes)) {
@@ -281,10 +334,10 @@ Result<Segment> MakeSegment(const Meeting& meeting) {
   const size_t byte_size = SharedMemory::SegmentByteSize(meeting.size);
   Segment segment;
   ASSIGN_OR_RETURN(segment.memory, base::MakeSharedMemory("fleet", byte_size));
+  const size_t reserved = SharedMemory::ReservedByteSize(meeting.size);
   ASSIGN_OR_RETURN(segment.mapping,
-                   base::Mapping::Of(segment.memory, byte_size));
-  RETURN_IF_ERROR(segment.mapping.Reserve(
-      segment.memory, 0, SharedMemory::ReservedByteSize(meeting.size)));
+                   base::Mapping::OfPart(segment.memory, 0, reserved));
+  RETURN_IF_ERROR(segment.mapping.Reserve(segment.memory, 0, reserved));
   return segment;
 }
 
@@ -305,8 +358,8 @@ Result<Segment> ShareSegment(const Meeting& meeting, MemoryExchange& exchange,
   ASSIGN_OR_RETURN(segment.memory, exchange.Take(interrupt, deadline));
   ASSIGN_OR_RETURN(
       segment.mapping,
-      base::Mapping::Of(segment.memory,
-                        SharedMemory::SegmentByteSize(meeting.size)));
+      base::Mapping::OfPart(segment.memory, 0,
+                            SharedMemory::ReservedByteSize(meeting.size)));
   return segment;
 }
 

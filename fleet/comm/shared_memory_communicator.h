@@ -35,8 +35,18 @@ namespace fleet::comm {
 // second-level cache beside the data.
 inline constexpr size_t kSlotByteSize = size_t{128} << 10;
 
-// Of a ring for send and receive; taken when it is first used.
-inline constexpr size_t kRingByteSize = size_t{256} << 10;
+// A ring for send and receive: places of blocks, then blocks. It is mapped when
+// it is first used, with kFirstRingBlocks; more are taken when the receiver is
+// late. Messages that count as kSendAhead take a quarter more with what
+// precedes them. While one block is read the next is written.
+inline constexpr size_t kRingBlockByteSize = size_t{64} << 10;
+inline constexpr uint32_t kFirstRingBlocks = 4;
+inline constexpr uint32_t kRingBlocks =
+    kSendAhead / 4 * 5 / kRingBlockByteSize + 2;
+inline constexpr size_t kRingPlacesByteSize = 2 * base::kPageByteSize;
+static_assert(kRingBlocks * sizeof(uint32_t) <= kRingPlacesByteSize);
+inline constexpr size_t kRingByteSize =
+    kRingPlacesByteSize + kRingBlocks * kRingBlockByteSize;
 
 // Looks without a pause, then with one; then WaitLong. The first is for ranks
 // that arrive together: a pause is as long as the smallest collective.
@@ -99,8 +109,8 @@ class SharedMemory final : public Communicator {
         stages_(mapping_.data() + Control::ByteSize(meeting.size)),
         inputs_(meeting.size),
         outputs_(meeting.size),
-        writers_(meeting.size),
-        readers_(meeting.size) {}
+        senders_(meeting.size),
+        receivers_(meeting.size) {}
 
   ~SharedMemory() override {
     Finish();
@@ -161,13 +171,13 @@ class SharedMemory final : public Communicator {
            (static_cast<size_t>(rank) * kNumSlots + round % kNumSlots) *
                kSlotByteSize;
   }
-  base::RingMemory Ring(int from, int to) const {
+  base::RingMemory Ring(int from, int to, std::byte* data) const {
     RingState& state = control_.ring(from, to);
     return {.written = &state.written,
             .read = &state.read,
-            .places = state.places,
-            .blocks = mapping_.data() + RingOffset(from, to),
-            .block_byte_size = kRingByteSize / kRingBlocks,
+            .places = reinterpret_cast<uint32_t*>(data),
+            .blocks = data + kRingPlacesByteSize,
+            .block_byte_size = kRingBlockByteSize,
             .num_blocks = kRingBlocks};
   }
   size_t RingOffset(int from, int to) const {
@@ -230,6 +240,8 @@ class SharedMemory final : public Communicator {
     // All ranks whose absence keeps the call from its end, and the call.
     std::function<std::vector<int>()> missing;
     std::function<std::string()> what;
+    // Why it will never be ready, if that is so.
+    std::function<Status()> stuck = [] { return OkStatus(); };
   };
   Status WaitLong(const Waiting& waiting, Deadline deadline);
   Status WaitForPost(int whom, uint64_t round, const Call& call,
@@ -290,6 +302,20 @@ class SharedMemory final : public Communicator {
   std::byte* At(const Place& place, int rank, size_t byte_size) const;
   Result<Region> MakeRegion(size_t byte_size, Deadline deadline);
 
+  struct SendRing {
+    base::Mapping mapping;
+    base::RingWriter writer;
+  };
+  struct RecvRing {
+    base::Mapping mapping;
+    base::RingReader reader;
+  };
+  // The rings with `peer`, made when they are first asked for.
+  Result<SendRing*> Sender(int peer);
+  Result<RecvRing*> Receiver(int peer);
+  // Until there is room: that the receiver gives back, or else more blocks, or
+  // else as long as Communicator::Send says.
+  Status WaitForRoom(SendRing& ring, int to, ConstSpan data, Deadline deadline);
   Status WriteRing(std::span<const std::byte> bytes, int to, ConstSpan data,
                    Deadline deadline);
   Status ReadRing(std::span<std::byte> bytes, int from, ConstSpan data,
@@ -310,8 +336,8 @@ class SharedMemory final : public Communicator {
   uint32_t num_regions_ = 0;
   std::vector<Region> regions_;
   // By rank; made when they are first used.
-  std::vector<std::optional<base::RingWriter>> writers_;
-  std::vector<std::optional<base::RingReader>> readers_;
+  std::vector<std::optional<SendRing>> senders_;
+  std::vector<std::optional<RecvRing>> receivers_;
 };
 
 }  // namespace fleet::comm

@@ -44,13 +44,9 @@ struct alignas(kLineSpacing) Line {
   std::byte payload[kInlineByteSize];
 };
 
-// Of a ring for send and receive. While one is read the next is written.
-inline constexpr uint32_t kRingBlocks = 4;
-
 // One direction between two ranks, for send and receive: see base/ring.h.
 struct RingState {
   alignas(kLineSpacing) std::atomic<uint64_t> written;
-  uint32_t places[kRingBlocks];
   alignas(kLineSpacing) std::atomic<uint64_t> read;
 };
 
@@ -100,6 +96,16 @@ class Control final {
     EndSleep();
   }
 
+  // While this rank waits for `to` to receive; that one looks up.
+  void BeginSend(int to) {
+    states_[rank_].sends_to.store(to + 1);
+    WakeWaiter(to);
+  }
+  void EndSend() { states_[rank_].sends_to.store(0); }
+  bool sends_to_me(int rank) const {
+    return states_[rank].sends_to.load() == rank_ + 1;
+  }
+
   // This rank makes no more calls.
   void Leave();
   bool left(int rank) const {
@@ -130,6 +136,7 @@ class Control final {
     std::atomic<int32_t> waits_for;  // 1 + the rank, while it sleeps
     std::atomic<uint32_t> event;     // changed to wake the rank
     std::atomic<uint32_t> left;
+    std::atomic<int32_t> sends_to;  // 1 + the rank, while it waits for it
     // Set by Introduce.
     uint32_t can_membarrier;
     cpu_set_t cores;

@@ -82,9 +82,9 @@ class TcpCommunicator final : public Communicator {
   Status DoBarrier(const Call& call, Deadline deadline) override {
     return Run(call, deadline, [](Exchange& x) { return comm::Barrier(x); });
   }
-  Status DoSend(ConstSpan data, int to, Deadline) override {
-    const Status posted = links_->to(to).PostLetter(data);
-    return posted.WithContext(base::Concat("send to rank ", to));
+  Status DoSend(ConstSpan data, int to, Deadline deadline) override {
+    return Run({}, deadline,
+               [&](Exchange& x) { return x.SendLetter(to, data); });
   }
   Status DoRecv(Span data, int from, Deadline deadline) override {
     return Run({}, deadline,

@@ -68,9 +68,9 @@ std::string Exchange::Late(int suspect) {
 }
 
 std::string Exchange::What() const {
-  if (!letter_.has_value()) return ToString(call_);
-  return base::Concat("recv(", letter_->count, " x ", ToString(letter_->type),
-                      ")");
+  if (!apart_.has_value()) return ToString(call_);
+  return base::Concat(apart_->verb, "(", apart_->count, " x ",
+                      ToString(apart_->type), ")");
 }
 
 Status Exchange::Recv(int from, std::span<std::byte> into) {
@@ -97,31 +97,54 @@ Status Exchange::Recv(int from, std::span<std::byte> into) {
   }
 }
 
+Status Exchange::SendLetter(int to, ConstSpan data) {
+  apart_ = {"send", data.count, data.type};
+  Link& link = LinkTo(to);
+  const Status posted = link.PostLetter(data);
+  if (!posted.ok()) return Lost(link, posted);
+  while (!link.window().fits()) {
+    if (link.window().peer_waits()) return BothSend(rank_, link.peer());
+    RETURN_IF_ERROR(Wait(
+        link, [&](Deadline slice) { return link.WaitForNews(slice); },
+        [&] {
+          return base::Concat(What(), ": not received by rank ", link.peer());
+        }));
+    RETURN_IF_ERROR(TakeApart(link));
+  }
+  return OkStatus();
+}
+
+Status Exchange::TakeApart(Link& link) {
+  const Result<LinkHeader> next = link.Next(Now());
+  if (next.status().code() == StatusCode::kDeadlineExceeded) return OkStatus();
+  if (!next.ok()) return Lost(link, next.status());
+  switch (next->kind) {
+    case LinkHeader::Kind::kLetter:
+      return TakeLetter(link, *next);
+    case LinkHeader::Kind::kFailure:
+      return TakeFailure(link, *next);
+    default:
+      return FailedPrecondition("the ranks make different calls: rank ", rank_,
+                                " ", What(), ", for which it needs rank ",
+                                link.peer(), "; rank ", link.peer(), " ",
+                                ToString(next->call));
+  }
+}
+
 Status Exchange::RecvLetter(int from, Span into) {
-  letter_ = into;
+  apart_ = {"recv", into.count, into.type};
   Link& link = LinkTo(from);
   while (link.letters().empty()) {
-    LinkHeader header;
-    auto next = [&](Deadline slice) -> Status {
-      ASSIGN_OR_RETURN(header, link.Next(slice));
-      return OkStatus();
-    };
-    RETURN_IF_ERROR(Wait(link, next, [&] {
-      return base::Concat(What(), ": nothing from rank ", link.peer());
-    }));
-    if (header.kind == LinkHeader::Kind::kFailure) {
-      return TakeFailure(link, header);
-    }
-    if (header.kind == LinkHeader::Kind::kCall) {
-      return FailedPrecondition("the ranks make different calls: rank ", rank_,
-                                " ", What(), " from rank ", link.peer(),
-                                "; rank ", link.peer(), " ",
-                                ToString(header.call));
-    }
-    RETURN_IF_ERROR(TakeLetter(link, header));
+    RETURN_IF_ERROR(Wait(
+        link, [&](Deadline slice) { return link.WaitForNews(slice); },
+        [&] {
+          return base::Concat(What(), ": nothing from rank ", link.peer());
+        }));
+    RETURN_IF_ERROR(TakeApart(link));
   }
   const Letter letter = std::move(link.letters().front());
   link.letters().pop_front();
+  link.NoteReceived(letter.bytes.size());
   const size_t count = letter.bytes.size() / ByteSize(letter.type);
   if (letter.type != into.type || count != into.count) {
     return FailedPrecondition("rank ", rank_, " called ", What(), " from rank ",
@@ -178,11 +201,11 @@ Status Exchange::LookAround(const Link* but) {
     if (!next.ok()) continue;  // nothing, or who left and is not needed
     // A rank may be ahead, and fail there: it has done its part of this call.
     if (next->kind == LinkHeader::Kind::kFailure &&
-        (letter_.has_value() || next->call.number <= call_.number)) {
+        (apart_.has_value() || next->call.number <= call_.number)) {
       return TakeFailure(*link, *next);
     }
     // What a rank that is ahead sent for an earlier call was taken.
-    if (next->kind == LinkHeader::Kind::kCall && !letter_.has_value() &&
+    if (next->kind == LinkHeader::Kind::kCall && !apart_.has_value() &&
         next->call.number <= call_.number) {
       RETURN_IF_ERROR(Judge(*link, *next));
     }
@@ -191,7 +214,7 @@ Status Exchange::LookAround(const Link* but) {
 }
 
 void Exchange::SayWhere() {
-  if (!letter_.has_value() && say_.expired()) {
+  if (!apart_.has_value() && say_.expired()) {
     links_.whereabouts().Say(call_.number);
   }
 }

@@ -24,9 +24,9 @@
 
 namespace fleet::comm {
 
-// One call, or one Recv, of `rank`, with the `members` that exchange data, by
-// rank of the group. Members are spoken of by their place in that list. What it
-// refers to outlives it. One thread.
+// One call, or one Send or Recv, of `rank`, with the `members` that exchange
+// data, by rank of the group. Members are spoken of by their place in that
+// list. What it refers to outlives it. One thread.
 class Exchange final {
  public:
   Exchange(Links& links, int rank, std::span<const int> members,
@@ -52,7 +52,9 @@ class Exchange final {
   Status Recv(int from, std::span<std::byte> into);
   Status RecvGreeting(int from) { return Recv(from, {}); }
 
-  // Apart from calls.
+  // Apart from calls. SendLetter waits as Communicator::Send says; after a
+  // failure, `data` stays as it is until the links are idle.
+  Status SendLetter(int to, ConstSpan data);
   Status RecvLetter(int from, Span into);
 
   // To be called now and then by a wait for something else: what ends this
@@ -76,6 +78,8 @@ class Exchange final {
   Status LookAround(const Link* but);
   // The failure that a header says, or a call other than this one.
   Status Judge(Link& link, const LinkHeader& header);
+  // What a wait for a letter, or for its receive, finds at the front of a link.
+  Status TakeApart(Link& link);
   Status TakeFailure(Link& link, const LinkHeader& header);
   Status TakeLetter(Link& link, const LinkHeader& header);
   Status Lost(const Link& link, const Status& why);
@@ -89,7 +93,13 @@ class Exchange final {
   const std::span<const int> members_;
   int place_ = -1;
   const Call call_;
-  std::optional<Span> letter_;  // of RecvLetter
+  // Of SendLetter and RecvLetter.
+  struct Apart {
+    const char* verb;
+    size_t count;
+    DataType type;
+  };
+  std::optional<Apart> apart_;
   Patience patience_;
   const Deadline say_;
 };

@@ -50,7 +50,7 @@ Result<LinkHeader> Decode(std::span<const std::byte> frame) {
       (static_cast<int>(header.call.type) < kNumDataTypes &&
        header.call.count <= kMaxLetterByteSize &&
        header.byte_size == header.call.count * ByteSize(header.call.type));
-  if (header.kind > LinkHeader::Kind::kFailure || !whole ||
+  if (header.kind > LinkHeader::Kind::kWaits || !whole ||
       static_cast<int>(header.call.type) >= kNumDataTypes ||
       inlined !=
           (header.byte_size <= Link::kInlineByteSize ? header.byte_size : 0)) {
@@ -84,15 +84,37 @@ uint64_t Link::Post(const LinkHeader& header, std::vector<std::byte> data) {
   return PostItem(std::move(item));
 }
 
+void Link::PostCount(LinkHeader::Kind kind, uint64_t count) {
+  Post({.kind = kind, .call = {.count = count}}, std::span<const std::byte>());
+}
+
 Status Link::PostLetter(ConstSpan data) {
+  window_.Send(SendCharge(data.byte_size()));
+  if (!window_.fits()) {
+    // Before the letter, so that the peer need not take it to know.
+    if (window_.untold()) {
+      PostCount(LinkHeader::Kind::kReceived, window_.Tell());
+    }
+    PostCount(LinkHeader::Kind::kWaits, window_.need());
+  }
   const LinkHeader header{.kind = LinkHeader::Kind::kLetter,
                           .call = {.type = data.type, .count = data.count},
                           .byte_size = data.byte_size()};
-  const uint64_t number = Post(
-      header, std::vector<std::byte>(data.data, data.data + data.byte_size()));
+  const std::span<const std::byte> bytes(data.data, data.byte_size());
+  // One that is larger than the window is waited for.
+  const uint64_t number =
+      bytes.size() > kSendAhead + SendWindow::kTellEvery
+          ? Post(header, bytes)
+          : Post(header, std::vector<std::byte>(bytes.begin(), bytes.end()));
   base::MutexLock lock(mutex_);
   // What went wrong after it had gone out is no failure of this letter.
   return sent_ >= number ? OkStatus() : failure_;
+}
+
+void Link::NoteReceived(size_t byte_size) {
+  if (window_.Receive(SendCharge(byte_size))) {
+    PostCount(LinkHeader::Kind::kReceived, window_.Tell());
+  }
 }
 
 uint64_t Link::PostItem(Outgoing item) {
@@ -180,15 +202,38 @@ uint64_t Link::posted() {
 }
 
 Result<LinkHeader> Link::Next(base::Deadline deadline) {
-  if (next_.has_value()) return *next_;
+  while (!next_.has_value()) RETURN_IF_ERROR(WaitForNews(deadline));
+  return *next_;
+}
+
+Status Link::WaitForNews(base::Deadline deadline) {
+  if (next_.has_value()) return OkStatus();
   ASSIGN_OR_RETURN(const uint64_t byte_size, channel_->NextSize(deadline));
   if (byte_size > kHeaderByteSize + kInlineByteSize) {
     return DataLoss("a message of ", byte_size, " bytes without a header");
   }
   frame_.resize(byte_size);
   RETURN_IF_ERROR(channel_->Recv(frame_, deadline));
-  ASSIGN_OR_RETURN(next_, Decode(frame_));
-  return *next_;
+  ASSIGN_OR_RETURN(const LinkHeader header, Decode(frame_));
+  if (header.kind == LinkHeader::Kind::kReceived) {
+    window_.PeerReceived(header.call.count);
+  } else if (header.kind == LinkHeader::Kind::kWaits) {
+    window_.PeerWaits(header.call.count);
+  } else {
+    next_ = header;
+  }
+  return OkStatus();
+}
+
+Status Link::WaitReceived(base::Deadline deadline) {
+  std::vector<std::byte> dropped;
+  while (window_.expects_news()) {
+    RETURN_IF_ERROR(WaitForNews(deadline));
+    if (!next_.has_value()) continue;
+    dropped.resize(next_->byte_size);
+    RETURN_IF_ERROR(Take(dropped, deadline));
+  }
+  return OkStatus();
 }
 
 Status Link::Take(std::span<std::byte> into, base::Deadline deadline) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // One rank's way to another over a channel: the data of collectives with the
-// call they belong to, letters (what Send sends) beside them, and the news that
-// a rank gave up.
+// call they belong to, letters (what Send sends) beside them and how many were
+// received, and the news that a rank gave up.
 //
 // A message is a header of 32 bytes, with up to kInlineByteSize of data in the
 // same frame, or with the data in a frame of its own, so that it lands where it
@@ -25,16 +25,25 @@
 #include "fleet/base/mutex.h"
 #include "fleet/base/status.h"
 #include "fleet/channel/channel.h"
+#include "fleet/comm/send_window.h"
 #include "fleet/comm/types.h"
 
 namespace fleet::comm {
 
 struct LinkHeader {
-  enum class Kind : uint8_t { kCall = 0, kLetter = 1, kFailure = 2 };
+  enum class Kind : uint8_t {
+    kCall = 0,
+    kLetter = 1,
+    kFailure = 2,
+    kReceived = 3,
+    kWaits = 4,
+  };
 
   Kind kind = Kind::kCall;
   // kCall: which. kLetter: type and count. kFailure: `call.number` is that of
-  // the call that failed, `call.root` the code.
+  // the call that failed, `call.root` the code. kReceived, kWaits: `call.count`
+  // is how much of the peer's letters was received, or is to be: see
+  // send_window.h.
   Call call;
   uint64_t byte_size = 0;  // of the data that comes with it
 };
@@ -67,9 +76,13 @@ class Link final {
   // The same with data that the link keeps.
   uint64_t Post(const LinkHeader& header, std::vector<std::byte> data);
 
-  // A letter, of which the link keeps a copy: so ranks that send to each other
-  // never wait for each other. The channel's failure, if it is known by now.
+  // A letter. The link keeps a copy of one that need not be received before the
+  // sender goes on; `data` of a larger one stays as it is until
+  // window().fits(). The channel's failure, if it is known by now.
   Status PostLetter(ConstSpan data);
+  // A letter of the peer was received.
+  void NoteReceived(size_t byte_size);
+  const SendWindow& window() const { return window_; }
 
   // Waits until `post` and all before it are on their way. DeadlineExceeded
   // when that takes longer; the channel's failure.
@@ -80,12 +93,19 @@ class Link final {
   // Waits for the header of the next message, which stays the next one until
   // Take. Failures are those of the channel.
   Result<LinkHeader> Next(base::Deadline deadline);
+  // Waits until window() changed, or Next would not wait.
+  Status WaitForNews(base::Deadline deadline);
   // Takes the message whose header Next gave; `into` has its byte_size. After
   // DeadlineExceeded, again with the same `into`.
   Status Take(std::span<std::byte> into, base::Deadline deadline);
 
   // Letters that had to be taken to get at what came behind them.
   std::deque<Letter>& letters() { return letters_; }
+
+  // For a rank that leaves: until the peer has nothing more to tell of what it
+  // received. Whatever comes otherwise is dropped. While it may still tell, a
+  // close of this end would cost it what it has not yet read.
+  Status WaitReceived(base::Deadline deadline);
 
   // Whether nothing is being sent or waits to be.
   bool idle();
@@ -110,6 +130,7 @@ class Link final {
 
   uint64_t PostItem(Outgoing item);
   Status TrySend(Outgoing& item, base::Deadline deadline);
+  void PostCount(LinkHeader::Kind kind, uint64_t count);
   void SendPosted();
 
   const int peer_;
@@ -119,6 +140,7 @@ class Link final {
   std::vector<std::byte> frame_;
   std::optional<LinkHeader> next_;
   std::deque<Letter> letters_;
+  SendWindow window_;
 
   base::Mutex mutex_;
   base::CondVar changed_;

@@ -127,7 +127,10 @@ void Links::WaitIdle() {
 
 void Links::Flush(base::Deadline deadline) {
   for (const auto& link : to_) {
-    if (link != nullptr) (void)link->WaitSent(link->posted(), deadline).ok();
+    if (link == nullptr) continue;
+    if (link->WaitSent(link->posted(), deadline).ok()) {
+      (void)link->WaitReceived(deadline).ok();
+    }
   }
 }
 

@@ -32,7 +32,8 @@ class Links final {
   void TellFailure(uint64_t call_number, const Status& why);
   void Fail(const Status& why);
   void WaitIdle();
-  // Until what was posted has gone out, or cannot any more.
+  // Until what was posted has gone out, and of letters been received but for
+  // the last ones; or cannot be any more.
   void Flush(base::Deadline deadline);
 
  private:

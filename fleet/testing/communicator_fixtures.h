@@ -50,6 +50,8 @@ struct CommunicatorKind {
                       const std::function<CommunicatorOptions(int)>& options)>
       make;
   std::vector<int> group_sizes = {1, 2, 3, 4};
+  // False where sends are in the order of a GPU's stream, and wait there.
+  bool sends_wait = true;
 
   friend void PrintTo(const CommunicatorKind& kind, std::ostream* out) {
     *out << kind.name;
@@ -279,6 +281,28 @@ class ConformanceTable final {
   base::Mutex mutex_;
   std::map<std::string, std::map<DataType, bool>> cells_ GUARDED_BY(mutex_);
 };
+
+// Message `number` of a row of large ones, each of which is filled by its
+// number.
+inline constexpr size_t kLargeByteSize = size_t{4} << 20;
+
+inline std::vector<std::byte> LargeMessage(int number,
+                                           size_t byte_size = kLargeByteSize) {
+  return std::vector<std::byte>(byte_size, std::byte(number + 1));
+}
+inline Status SendLarge(Communicator& comm, int to, int number,
+                        Deadline deadline, size_t byte_size = kLargeByteSize) {
+  const std::vector<std::byte> bytes = LargeMessage(number, byte_size);
+  return comm.Send({bytes.data(), bytes.size(), DataType::kUInt8}, to,
+                   deadline);
+}
+inline void RecvLarge(Communicator& comm, int from, int number,
+                      size_t byte_size = kLargeByteSize) {
+  std::vector<std::byte> bytes(byte_size);
+  EXPECT_OK(comm.Recv({bytes.data(), bytes.size(), DataType::kUInt8}, from,
+                      Patient()));
+  EXPECT_TRUE(bytes == LargeMessage(number, byte_size)) << number;
+}
 
 // A group of ranks, made anew for a case. As in a job, a rank that fails tells
 // all others.
