@@ -245,6 +245,7 @@ def test_buffers_are_persistable_variables():
 def test_linear_of_three_dimensions_is_the_eager_one_to_the_bit():
     x = np.random.default_rng(1).standard_normal((4, 3, 5)).astype("float32")
     paddle.disable_static()
+    paddle.set_device("cpu")  # where the program runs
     layer = nn.Linear(5, 6)
     wanted = layer(paddle.to_tensor(x)).numpy()
     weight, bias = layer.weight.numpy(), layer.bias.numpy()

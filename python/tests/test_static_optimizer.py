@@ -115,6 +115,7 @@ def test_without_a_plan_every_rule_steps_to_the_same_bits(name):
     def make(parameters):
         return kind(learning_rate=0.1, parameters=parameters, **RULES[name])
 
+    paddle.set_device("cpu")  # where the program runs
     wanted = train_eagerly(make)
     for g, w in zip(train_program(make, planning=False), wanted):
         np.testing.assert_array_equal(g, w)
