@@ -51,6 +51,7 @@ Bytes LetterFrame() {
 Result<LinkHeader> Read(std::span<const std::byte> frame) {
   HalfLinked pair;
   EXPECT_OK(pair.raw->Send(frame, Patient()));
+  pair.raw.reset();  // a frame about other frames is followed by the end
   ASSIGN_OR_RETURN(const LinkHeader header, pair.link->Next(Patient()));
   if (header.byte_size <= Link::kInlineByteSize) {
     Bytes data(header.byte_size);
