@@ -32,6 +32,7 @@
 #include "fleet/channel/channel.h"
 #include "fleet/channel/meet.h"
 #include "fleet/testing/channel_fixtures.h"
+#include "fleet/testing/sleeping_threads.h"
 
 namespace fleet::channel {
 
@@ -311,16 +312,19 @@ TEST_P(ChannelConformance, CallsCutShortGoOnWhereTheyStopped) {
 }
 
 TEST_P(ChannelConformance, AbortWakesEveryWaiterWithItsReason) {
+  testing::SleepingThreads waiters;
   std::thread receiver([&] {
+    waiters.Enter();
     EXPECT_THAT(a().NextSize(Soon()),
                 StatusIs(StatusCode::kInternal, "worker 7 failed"));
   });
   std::thread sender([&] {
+    waiters.Enter();
     Status status;
     while (status.ok()) status = a().Send(Pattern(1 << 20), Soon());
     EXPECT_THAT(status, StatusIs(StatusCode::kInternal, "worker 7 failed"));
   });
-  std::this_thread::sleep_for(20ms);  // most of the time both wait by now
+  waiters.Await(2);
   a().Abort(Internal("worker 7 failed"));
   receiver.join();
   sender.join();
@@ -398,8 +402,10 @@ TEST_P(ProcessConformance, MessagesCrossBetweenProcesses) {
 
 TEST_P(ProcessConformance, AKilledPeerWakesTheReceiver) {
   StartPeer(SleepForever);
+  testing::SleepingThreads waiters;
+  waiters.Enter();
   std::thread killer([&] {
-    std::this_thread::sleep_for(20ms);  // most of the time it waits by now
+    waiters.Await(1);
     KillPeer();
   });
   EXPECT_THAT(channel_->NextSize(Soon()),
@@ -411,8 +417,10 @@ TEST_P(ProcessConformance, AKilledPeerWakesTheSender) {
   StartPeer([](Channel&) {
     while (true) pause();
   });
+  testing::SleepingThreads waiters;
+  waiters.Enter();
   std::thread killer([&] {
-    std::this_thread::sleep_for(20ms);
+    waiters.Await(1);
     KillPeer();
   });
   Status status;

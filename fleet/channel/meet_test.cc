@@ -12,6 +12,7 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/testing/channel_fixtures.h"
+#include "fleet/testing/sleeping_threads.h"
 
 namespace fleet::channel {
 namespace {
@@ -78,6 +79,7 @@ class Caller {
  public:
   Caller(Address address, MeetOptions options)
       : thread_([this, address, options] {
+          waits_.Enter();
           Result<Connection> connection = Connect(address, options, Soon());
           status_ = connection.status();
           if (connection.ok()) connection_ = std::move(*connection);
@@ -85,6 +87,8 @@ class Caller {
   ~Caller() {
     if (thread_.joinable()) thread_.join();
   }
+  // Returns when the call waits for the other side.
+  void AwaitWaiting() { waits_.Await(1); }
   const Status& Wait() {
     if (thread_.joinable()) thread_.join();
     return status_;
@@ -92,6 +96,7 @@ class Caller {
   Connection& connection() { return connection_; }
 
  private:
+  testing::SleepingThreads waits_;
   Status status_;
   Connection connection_;
   std::thread thread_;
@@ -247,7 +252,7 @@ TEST(Meet, ConnectWaitsForAListenerThatComesLater) {
     address = host.address();
   }
   Caller caller(address, Worker(1));
-  std::this_thread::sleep_for(20ms);
+  caller.AwaitWaiting();
   Host host("", 60s, address.ToString());
   ASSERT_OK(host.listener().Accept(Soon()));
   EXPECT_OK(caller.Wait());

@@ -242,15 +242,28 @@ TEST(MembershipProcess, AKilledRankIsToldThoughItsChildLives) {
   EXPECT_THAT(job[0].Hear(), StartsWith("died 1: "));
 }
 
+// Options of a rank that says "waits" when it has looked for the others several
+// times.
+JoinOptions SaysThatItWaits(const Mouth& mouth) {
+  JoinOptions options = Options();
+  options.interrupt = [&mouth, asked = 0]() mutable {
+    if (++asked == 3) mouth.Say("waits");
+    return OkStatus();
+  };
+  return options;
+}
+
 TEST(MembershipProcess, ARankMayStartLate) {
   const Endpoint endpoint = Port().endpoint();
   auto start = [&](int rank) {
     return std::make_unique<Process>([&, rank](const Mouth& mouth) {
-      JobOfProcesses::Live(Worker(rank, 2, endpoint), Options(), mouth, {});
+      JobOfProcesses::Live(Worker(rank, 2, endpoint),
+                           rank == 1 ? SaysThatItWaits(mouth) : Options(),
+                           mouth, {});
     });
   };
   const auto one = start(1);
-  std::this_thread::sleep_for(std::chrono::seconds(1));
+  EXPECT_EQ(one->Hear(), "waits");
   const auto zero = start(0);
   EXPECT_EQ(one->Hear(), "joined");
   EXPECT_EQ(zero->Hear(), "joined");
@@ -259,15 +272,20 @@ TEST(MembershipProcess, ARankMayStartLate) {
 // A rank that is killed before all are there may be started again.
 TEST(MembershipProcess, ARankMayBeRestartedWhileTheJobWaits) {
   const Endpoint endpoint = Port().endpoint();
+  bool says_that_it_waits = false;
   auto start = [&](int rank) {
     return std::make_unique<Process>([&, rank](const Mouth& mouth) {
-      JobOfProcesses::Live(Worker(rank, 3, endpoint), Options(), mouth, {});
+      JobOfProcesses::Live(
+          Worker(rank, 3, endpoint),
+          says_that_it_waits ? SaysThatItWaits(mouth) : Options(), mouth, {});
     });
   };
   const auto zero = start(0);
+  says_that_it_waits = true;
   const auto first = start(1);
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_EQ(first->Hear(), "waits");
   first->End(SIGKILL);
+  says_that_it_waits = false;
   const auto second = start(1);
   const auto two = start(2);
   EXPECT_EQ(zero->Hear(), "joined");

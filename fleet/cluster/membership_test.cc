@@ -16,6 +16,7 @@
 #include "fleet/cluster/membership_protocol.h"
 #include "fleet/cluster/store_conformance.h"
 #include "fleet/testing/membership_fixtures.h"
+#include "fleet/testing/sleeping_threads.h"
 
 namespace fleet::cluster {
 namespace {
@@ -491,13 +492,15 @@ TEST(MembershipJoin, TheSameProcessesJoinAgainAfterTheyLeft) {
   Job job(2);
   job[1].Leave(Patient());
   // Rank 1 is there again before rank 0 has left, which still listens.
+  testing::SleepingThreads waiters;
   std::thread again([&] {
+    waiters.Enter();
     auto guest = Membership::Join(job.role(1), Options(), Patient());
     ASSERT_OK(guest);
     EXPECT_OK((*guest)->store().Wait({"key"}, Patient()));
     (*guest)->Leave(Patient());
   });
-  std::this_thread::sleep_for(100ms);
+  waiters.Await(1);
   job[0].Leave(Patient());
   JoinOptions options = Options();
   options.listen_fd = job.listen_fd();

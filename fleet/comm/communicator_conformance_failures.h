@@ -25,6 +25,7 @@
 #include "fleet/base/status_matchers.h"
 #include "fleet/comm/communicator.h"
 #include "fleet/testing/communicator_fixtures.h"
+#include "fleet/testing/sleeping_threads.h"
 
 namespace fleet::comm {
 
@@ -222,11 +223,14 @@ TEST_P(CommunicatorFailures, AStallIsReportedOnceAndTheCallGoesOn) {
 TEST_P(CommunicatorFailures, AbortWakesAWaiterWithItsReason) {
   for (size_t count : {size_t{4}, size_t{100'003}}) {
     RankGroup group = Group(3);
+    testing::SleepingThreads waiters;
     group.Run([&](Communicator& comm) {
       if (comm.rank() == 2) {
-        std::this_thread::sleep_for(20ms);  // most of the time both wait by now
+        waiters.Await(2);
         group.AbortAll(Internal("worker 7 failed"));
         group.AbortAll(Internal("another"));
+      } else {
+        waiters.Enter();
       }
       const auto failed =
           StatusIs(StatusCode::kInternal, HasSubstr("world: worker 7 failed"));
@@ -240,17 +244,25 @@ TEST_P(CommunicatorFailures, AbortWakesAWaiterWithItsReason) {
 }
 
 TEST_P(CommunicatorFailures, AnInterruptEndsTheWait) {
+  std::atomic<bool> in_last_call = false;
+  std::atomic<bool> waits = false;
   std::atomic<bool> interrupted = false;
   RankGroup group = Group(2, {.interrupt = [&]() -> Status {
+                            if (in_last_call) waits = true;
                             if (!interrupted) return OkStatus();
                             return Unavailable("^C");
                           }});
+  const Deadline end = Patient();
   group.Run([&](Communicator& comm) {
     FirstCall(group, comm);
+    if (comm.rank() == 0) in_last_call = true;
     if (comm.rank() == 1) {
-      std::this_thread::sleep_for(20ms);  // most of the time it waits by now
+      // Only who waits asks whether it is interrupted.
+      while (!waits && !end.expired()) std::this_thread::sleep_for(1ms);
       interrupted = true;
-      while (group.rank(0)->status().ok()) std::this_thread::sleep_for(1ms);
+      while (group.rank(0)->status().ok() && !end.expired()) {
+        std::this_thread::sleep_for(1ms);
+      }
     }
     EXPECT_THAT(AllReduce(comm),
                 StatusIs(StatusCode::kUnavailable, HasSubstr("^C")));

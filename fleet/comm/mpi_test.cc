@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "fleet/comm/communicator_conformance.h"
+#include "fleet/testing/sleeping_threads.h"
 
 namespace fleet::comm {
 namespace {
@@ -119,13 +120,29 @@ TEST_F(MpiFailures, ALateRankIsNamed) {
 }
 
 TEST_F(MpiFailures, AStallIsReportedOnceAndTheCallGoesOn) {
-  auto stalled = Connect({}, {.name = "group 7", .stall_report = 50ms});
+  constexpr auto kStall = 50ms;
+  WaitingThreads waiting(kStall);
+  std::atomic<bool> met = false;
+  auto stalled =
+      Connect({}, {.name = "group 7", .stall_report = kStall, .interrupt = [&] {
+                     if (met) waiting.Look();
+                     return OkStatus();
+                   }});
   ASSERT_NE(stalled, nullptr);
   ASSERT_OK(together_->Barrier(Patient()));
+  met = true;
   testing::internal::CaptureStderr();
-  // So that the others have come and waited, also on a machine that is busy.
-  if (rank() == 1) std::this_thread::sleep_for(2s);
+  // Rank 1 comes when all others have waited for longer.
+  std::thread meeting([&] {
+    const Deadline end = Patient();
+    while (rank() != 1 && waiting.num_stalled() < 1 && !end.expired()) {
+      std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_OK(together_->Barrier(Patient()));
+  });
+  if (rank() == 1) meeting.join();
   EXPECT_OK(AllReduce(*stalled));
+  if (meeting.joinable()) meeting.join();
   const std::string log = testing::internal::GetCapturedStderr();
   if (rank() == 1) return;
   EXPECT_THAT(log, AllOf(HasSubstr("group 7"),
@@ -136,9 +153,11 @@ TEST_F(MpiFailures, AStallIsReportedOnceAndTheCallGoesOn) {
 
 TEST_F(MpiFailures, AbortWakesTheWaitersOfAllRanks) {
   std::thread aborting;
+  testing::SleepingThreads waiters;
   if (rank() == 2) {
-    aborting = std::thread([this] {
-      std::this_thread::sleep_for(20ms);
+    waiters.Enter();
+    aborting = std::thread([&] {
+      waiters.Await(1);
       comm_->Abort(Internal("the disk is full"));
     });
   }

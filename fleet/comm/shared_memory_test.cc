@@ -16,6 +16,7 @@
 #include "fleet/cluster/store.h"
 #include "fleet/comm/communicator_conformance.h"
 #include "fleet/testing/forked_ranks.h"
+#include "fleet/testing/sleeping_threads.h"
 
 namespace fleet::comm {
 namespace {
@@ -450,8 +451,10 @@ TEST(SharedMemoryProcesses, ARankThatIsStoppedIsLateAndThenGoesOn) {
     EXPECT_OK(found.status());
     const pid_t other = std::stoi(found->front());
     EXPECT_EQ(kill(other, SIGSTOP), 0);
+    testing::SleepingThreads waiters;
+    waiters.Enter();
     std::thread later([&] {
-      std::this_thread::sleep_for(300ms);
+      waiters.Await(1);
       EXPECT_EQ(kill(other, SIGCONT), 0);
     });
     for (int i = 0; i < 1000; ++i) EXPECT_OK(comm->Barrier(Patient()));

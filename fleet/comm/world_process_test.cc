@@ -180,10 +180,12 @@ void SumUntilItFails(Communicator& comm, const Rank::Say& say) {
 TEST_P(WorldOfProcesses, AKilledRankIsNamedWithItsProcess) {
   for (int victim : {0, 3}) {
     Start(4, [](World& world, auto&, const Rank::Say& say) {
+      std::vector<float> data(100'000, 1);
+      say(Sum(world.all(), data).ToString());
       SumUntilItFails(world.all(), say);
       pause();
     });
-    std::this_thread::sleep_for(20ms);
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(rank(i).Hear(), "OK");
     rank(victim).Signal(SIGKILL);
     for (int i = 0; i < 4; ++i) {
       if (i == victim) continue;

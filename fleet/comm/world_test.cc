@@ -14,6 +14,7 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/comm/communicator.h"
+#include "fleet/testing/sleeping_threads.h"
 #include "fleet/testing/world_fixtures.h"
 
 namespace fleet::comm {
@@ -155,6 +156,7 @@ class WorldNews : public testing::TestWithParam<const char*> {
 
 TEST_P(WorldNews, ADeathEndsTheGroupsOfTheDeadWithWhoItWas) {
   FakeJob job(3);
+  testing::SleepingThreads waiters;
   job.Run(Options(), [&](World& world, FakeJob::Member& member) {
     auto made = world.NewGroup({0, 1}, Patient());
     EXPECT_OK(made);
@@ -165,8 +167,10 @@ TEST_P(WorldNews, ADeathEndsTheGroupsOfTheDeadWithWhoItWas) {
         StatusIs(StatusCode::kUnavailable,
                  HasSubstr("rank 2 at 10.0.0.9, process 77, died"));
     if (member.rank() == 2) {
-      std::this_thread::sleep_for(20ms);  // most of the time both wait by now
+      waiters.Await(2);
       job.Died(2);
+    } else {
+      waiters.Enter();
     }
     EXPECT_THAT(world.all().Barrier(Patient()), died);
     EXPECT_THAT(world.NewGroup({1, 2}, Patient()),
@@ -234,16 +238,18 @@ TEST_P(WorldNews, ACommunicatorMayOutliveTheWorld) {
 
 TEST_P(WorldNews, ARankThatDiesBeforeAllHaveMetIsNamed) {
   FakeJob job(3);
+  testing::SleepingThreads waiters;
   std::vector<std::thread> threads;
   for (int i = 0; i < 2; ++i) {
     threads.emplace_back([&, i] {
       FakeJob::Member member(job, i);
+      waiters.Enter();
       EXPECT_THAT(World::Connect(member, Options(), Patient()),
                   StatusIs(StatusCode::kUnavailable,
                            HasSubstr("rank 2 at 10.0.0.9, process 77, died")));
     });
   }
-  std::this_thread::sleep_for(20ms);
+  waiters.Await(2);
   job.Died(2);
   for (std::thread& thread : threads) thread.join();
 }

@@ -14,6 +14,7 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/testing/deadlines.h"
+#include "fleet/testing/sleeping_threads.h"
 
 namespace fleet::data {
 namespace {
@@ -288,8 +289,10 @@ TEST_F(DatasetTest, AbortEndsAPass) {
   auto dataset = *QueueDataset::Make(options);
   dataset->SetFiles(files_);
   auto pass = dataset->BeginPass({.batch_size = 10});
+  testing::SleepingThreads waiters;
+  waiters.Enter();
   std::thread other([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    waiters.Await(1);
     pass->Abort(Unavailable("enough"));
   });
   Batch batch;

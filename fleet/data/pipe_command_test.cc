@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
+#include "fleet/testing/sleeping_threads.h"
 
 namespace fleet::data {
 namespace {
@@ -131,8 +132,10 @@ TEST_F(PipeProcessTest, AChildThatHoldsStandardErrorDoesNotDelayTheEnd) {
 }
 
 TEST_F(PipeProcessTest, AnotherThreadEndsTheWait) {
-  std::thread other([this] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  testing::SleepingThreads waiters;
+  waiters.Enter();
+  std::thread other([&] {
+    waiters.Await(1);
     stop_.Raise(Unavailable("enough"));
   });
   EXPECT_EQ(Output("sleep 60").status().message(), "enough");
