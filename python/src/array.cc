@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "array.h"
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -146,6 +147,13 @@ at::Tensor TensorFromObject(nb::handle object, at::Device device) {
     nb::str name = nb::steal<nb::str>(PyObject_Str(dtype.ptr()));
     Fail(std::string("cannot make a Tensor from data of numpy type ") +
          name.c_str());
+  }
+  // A view into a byte buffer may begin anywhere, and complex numbers are read
+  // by instructions that need whole elements at multiples of their size.
+  const auto address = reinterpret_cast<uintptr_t>(view.data());
+  if (address % c10::elementSize(ScalarTypeOf(view.dtype())) != 0) {
+    array = Numpy("copy", array);
+    view = nb::cast<Array>(array);
   }
   return Copy(view, device);
 }

@@ -340,3 +340,13 @@ def test_meshgrid():
         paddle.meshgrid(paddle.zeros([2, 2]))
     with pytest.raises(TypeError, match="unknown argument 'sparse'"):
         paddle.meshgrid(a, sparse=True)
+
+
+@pytest.mark.parametrize("dtype", "? i2 i4 i8 f2 f4 f8 c8 c16".split())
+def test_arrays_that_begin_anywhere_in_a_buffer(dtype):
+    memory = np.arange(40).astype(dtype).tobytes()
+    for offset in (1, 2, 4, 8):
+        array = np.frombuffer(bytes(offset) + memory, dtype, offset=offset)
+        same = paddle.to_tensor(array).numpy()
+        np.testing.assert_array_equal(same, array)
+        np.testing.assert_array_equal(paddle.to_tensor(array[::-2]), array[::-2])

@@ -246,7 +246,8 @@ def wait(tensor, group=None, use_calc_stream=True):
 
 
 def all_gather_object(object_list, obj, group=None):
-    """Puts the objects of all ranks into `object_list`; they must be picklable."""
+    """Puts the objects of all ranks into `object_list`: plain values, arrays and
+    Tensors, in lists, tuples, dicts and sets."""
     group = _enter(group)
     if group.rank < 0:
         return
@@ -262,8 +263,10 @@ def broadcast_object_list(object_list, src, group=None):
     _require_list("broadcast_object_list", "object_list", object_list)
     mine = b""
     if group.get_group_rank(src) == group.rank:
-        mine = _dumps(object_list)
-    object_list[:] = _loads(_core.broadcast_bytes(mine, src, group))
+        mine = _encode(object_list)
+    objects = _decode(_core.broadcast_bytes(mine, src, group), src)
+    _require_list("broadcast_object_list", f"the object of rank {src}", objects)
+    object_list[:] = objects
 
 
 def scatter_object_list(out_object_list, in_object_list=None, src=0, group=None):
@@ -280,28 +283,33 @@ def scatter_object_list(out_object_list, in_object_list=None, src=0, group=None)
                 f"scatter_object_list: {len(in_object_list)} objects for "
                 f"{group.nranks} ranks"
             )
-        mine = _dumps([_dumps(obj) for obj in in_object_list])
-    parts = _loads(_core.broadcast_bytes(mine, src, group))
-    out_object_list[:] = [_loads(parts[group.rank])]
+        mine = _encode([_encode(obj) for obj in in_object_list])
+    parts = _decode(_core.broadcast_bytes(mine, src, group), src)
+    if type(parts) is not list or list(map(type, parts)) != [bytes] * group.nranks:
+        raise _core.DataLossError(
+            f"scatter_object_list: rank {src} did not send an object for each rank"
+        )
+    out_object_list[:] = [_decode(parts[group.rank], src)]
 
 
 def _gather_objects(obj, group):
-    return [_loads(part) for part in _core.all_gather_bytes(_dumps(obj), group)]
+    parts = _core.all_gather_bytes(_encode(obj), group)
+    return [_decode(part, group.ranks[i]) for i, part in enumerate(parts)]
 
 
-# Most programs exchange no objects, and start faster without pickle.
+# Most programs exchange no objects, and start faster without numpy.
 
 
-def _dumps(obj):
-    import pickle
+def _encode(obj):
+    from . import object_bytes
 
-    return pickle.dumps(obj)
+    return object_bytes.encode(obj)
 
 
-def _loads(data):
-    import pickle
+def _decode(data, rank):
+    from . import object_bytes
 
-    return pickle.loads(data)
+    return object_bytes.decode(data, f"the object of rank {rank}")
 
 
 # ---- parts of a model

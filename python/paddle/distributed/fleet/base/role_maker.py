@@ -145,10 +145,13 @@ class Gloo:
 
     def _gather(self, value):
         """What every worker gave, by index."""
-        import pickle
+        from ... import object_bytes
 
-        worker = self._training_of().worker
-        return [pickle.loads(part) for part in worker.all_gather(pickle.dumps(value))]
+        parts = self._training_of().worker.all_gather(object_bytes.encode(value))
+        return [
+            object_bytes.decode(part, f"the object of worker {i}")
+            for i, part in enumerate(parts)
+        ]
 
 
 class RoleMakerBase:
