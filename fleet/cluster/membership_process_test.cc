@@ -222,6 +222,7 @@ TEST(MembershipProcess, ARankThatLeavesEarlyIsNotDead) {
 TEST(MembershipProcess, AKilledRankIsToldThoughItsChildLives) {
   JobOfProcesses job(2, Options(), [](Membership& me, const Mouth& mouth) {
     if (me.rank() != 1) return;
+    const pid_t rank = getpid();
     const pid_t child = fork();
     if (child == 0) {
       // Its copy of the membership is nothing that it could use or end.
@@ -229,7 +230,6 @@ TEST(MembershipProcess, AKilledRankIsToldThoughItsChildLives) {
       mouth.Say(base::Concat("child ",
                              used.code() == StatusCode::kFailedPrecondition));
       const base::Deadline end = Patient();
-      const pid_t rank = getppid();
       while (getppid() == rank && !end.expired()) usleep(1000);
       usleep(500'000);
       _exit(0);
@@ -242,12 +242,17 @@ TEST(MembershipProcess, AKilledRankIsToldThoughItsChildLives) {
   EXPECT_THAT(job[0].Hear(), StartsWith("died 1: "));
 }
 
-// Options of a rank that says "waits" when it has looked for the others several
-// times.
-JoinOptions SaysThatItWaits(const Mouth& mouth) {
+// Options of a rank that says "waits" when it has waited three times for at
+// least `pause`.
+JoinOptions SaysThatItWaits(const Mouth& mouth,
+                            std::chrono::milliseconds pause) {
+  using Clock = std::chrono::steady_clock;
   JoinOptions options = Options();
-  options.interrupt = [&mouth, asked = 0]() mutable {
-    if (++asked == 3) mouth.Say("waits");
+  options.interrupt = [&mouth, pause, last = Clock::now(),
+                       count = 0]() mutable {
+    const Clock::time_point now = Clock::now();
+    if (now - last >= pause && ++count == 3) mouth.Say("waits");
+    last = now;
     return OkStatus();
   };
   return options;
@@ -257,9 +262,11 @@ TEST(MembershipProcess, ARankMayStartLate) {
   const Endpoint endpoint = Port().endpoint();
   auto start = [&](int rank) {
     return std::make_unique<Process>([&, rank](const Mouth& mouth) {
-      JobOfProcesses::Live(Worker(rank, 2, endpoint),
-                           rank == 1 ? SaysThatItWaits(mouth) : Options(),
-                           mouth, {});
+      // Between two attempts to reach rank 0 it is asked whether to go on.
+      const JoinOptions options =
+          rank == 1 ? SaysThatItWaits(mouth, std::chrono::milliseconds(0))
+                    : Options();
+      JobOfProcesses::Live(Worker(rank, 2, endpoint), options, mouth, {});
     });
   };
   const auto one = start(1);
@@ -272,22 +279,24 @@ TEST(MembershipProcess, ARankMayStartLate) {
 // A rank that is killed before all are there may be started again.
 TEST(MembershipProcess, ARankMayBeRestartedWhileTheJobWaits) {
   const Endpoint endpoint = Port().endpoint();
-  bool says_that_it_waits = false;
-  auto start = [&](int rank) {
-    return std::make_unique<Process>([&, rank](const Mouth& mouth) {
-      JobOfProcesses::Live(
-          Worker(rank, 3, endpoint),
-          says_that_it_waits ? SaysThatItWaits(mouth) : Options(), mouth, {});
+  // Rank 0 and the first rank 1 say that they wait: for longer than a hello
+  // takes, so that rank 0 has taken rank 1 in.
+  auto start = [&](int rank, bool says_that_it_waits) {
+    return std::make_unique<Process>([&, rank,
+                                      says_that_it_waits](const Mouth& mouth) {
+      const JoinOptions options =
+          says_that_it_waits ? SaysThatItWaits(mouth, base::kInterruptInterval)
+                             : Options();
+      JobOfProcesses::Live(Worker(rank, 3, endpoint), options, mouth, {});
     });
   };
-  const auto zero = start(0);
-  says_that_it_waits = true;
-  const auto first = start(1);
+  const auto zero = start(0, true);
+  EXPECT_EQ(zero->Hear(), "waits");
+  const auto first = start(1, true);
   EXPECT_EQ(first->Hear(), "waits");
   first->End(SIGKILL);
-  says_that_it_waits = false;
-  const auto second = start(1);
-  const auto two = start(2);
+  const auto second = start(1, false);
+  const auto two = start(2, false);
   EXPECT_EQ(zero->Hear(), "joined");
   EXPECT_EQ(second->Hear(), "joined");
   EXPECT_EQ(two->Hear(), "joined");
