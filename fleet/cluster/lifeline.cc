@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "fleet/cluster/message.h"
+#include "fleet/channel/message.h"
 
 namespace fleet::cluster {
 namespace {
@@ -102,8 +102,9 @@ void Lifeline::Write() {
 
 void Lifeline::Read() {
   while (true) {
-    Result<std::vector<std::byte>> message = channel_->RecvMessage(
-        kMaxMessageByteSize, Deadline::After(options_.heartbeat_patience));
+    Result<std::vector<std::byte>> message =
+        channel_->RecvMessage(channel::kMaxMessageByteSize,
+                              Deadline::After(options_.heartbeat_patience));
     if (message.ok()) {
       if (message->empty()) continue;
       callbacks_.on_message(

@@ -16,13 +16,16 @@
 
 #include "fleet/base/deadline.h"
 #include "fleet/base/status.h"
+#include "fleet/channel/message.h"
 #include "fleet/cluster/lifeline.h"
 #include "fleet/cluster/meeting_place.h"
 #include "fleet/cluster/membership.h"
-#include "fleet/cluster/message.h"
 #include "fleet/cluster/role.h"
 
 namespace fleet::cluster {
+
+using channel::MessageReader;
+using channel::MessageWriter;
 
 // The first byte of every message. The numbers are those of docs/wire.md.
 enum class MessageKind : uint8_t {

@@ -156,7 +156,7 @@ Result<std::string> RemoteStore::Ask(uint8_t operation, MessageWriter arguments,
   RETURN_IF_ERROR(origin_.Check());
   const auto call = std::make_shared<Call>();
   std::string rest = arguments.Take();
-  if (rest.size() > kMaxMessageByteSize - 64) {
+  if (rest.size() > channel::kMaxMessageByteSize - 64) {
     return InvalidArgument("store: a call with ", rest.size(),
                            " bytes; it is for short texts");
   }

@@ -24,10 +24,13 @@
 #include "fleet/base/interrupt.h"
 #include "fleet/base/mutex.h"
 #include "fleet/base/status.h"
-#include "fleet/cluster/message.h"
+#include "fleet/channel/message.h"
 #include "fleet/cluster/store.h"
 
 namespace fleet::cluster {
+
+using channel::MessageReader;
+using channel::MessageWriter;
 
 // Thread-safe.
 class StoreService final {

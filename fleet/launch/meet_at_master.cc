@@ -14,9 +14,9 @@
 
 #include "fleet/channel/channel.h"
 #include "fleet/channel/meet.h"
+#include "fleet/channel/message.h"
 #include "fleet/channel/socket.h"
 #include "fleet/cluster/bind_address.h"
-#include "fleet/cluster/message.h"
 #include "fleet/launch/meeting.h"
 #include "fleet/launch/ports.h"
 #include "fleet/launch/talk.h"
@@ -36,7 +36,7 @@ struct Application {
   HostShare share;
 };
 
-void Write(const HostShare& share, cluster::MessageWriter& writer) {
+void Write(const HostShare& share, channel::MessageWriter& writer) {
   writer.Text(share.host);
   for (const auto* ports :
        {&share.ports, &share.server_ports, &share.heter_ports}) {
@@ -46,7 +46,7 @@ void Write(const HostShare& share, cluster::MessageWriter& writer) {
   writer.U32(share.torch_port).U8(share.with_servers ? 1 : 0);
 }
 
-HostShare ReadShare(cluster::MessageReader& reader) {
+HostShare ReadShare(channel::MessageReader& reader) {
   HostShare share;
   share.host = reader.Text();
   for (auto* ports : {&share.ports, &share.server_ports, &share.heter_ports}) {
@@ -70,14 +70,14 @@ std::vector<uint16_t> AllPorts(const HostShare& share) {
 }
 
 std::string Encode(const Application& application) {
-  cluster::MessageWriter writer;
+  channel::MessageWriter writer;
   writer.U32(application.num_hosts).U32(application.node_rank + 1);
   Write(application.share, writer);
   return writer.Take();
 }
 
 Result<Application> DecodeApplication(std::string_view bytes) {
-  cluster::MessageReader reader(bytes);
+  channel::MessageReader reader(bytes);
   Application application;
   application.num_hosts = static_cast<int>(reader.U32());
   application.node_rank = static_cast<int>(reader.U32()) - 1;
@@ -88,7 +88,7 @@ Result<Application> DecodeApplication(std::string_view bytes) {
 
 // A refusal, or the roster for one of its hosts.
 std::string EncodeAnswer(const Status& refusal, const Roster& roster, int own) {
-  cluster::MessageWriter writer;
+  channel::MessageWriter writer;
   writer.Failure(refusal).U32(own);
   writer.U32(static_cast<uint32_t>(roster.hosts.size()));
   for (const HostShare& share : roster.hosts) Write(share, writer);
@@ -96,7 +96,7 @@ std::string EncodeAnswer(const Status& refusal, const Roster& roster, int own) {
 }
 
 Result<Roster> DecodeAnswer(std::string_view bytes) {
-  cluster::MessageReader reader(bytes);
+  channel::MessageReader reader(bytes);
   const Status refusal = reader.Failure();
   Roster roster;
   roster.own_host = static_cast<int>(reader.U32());

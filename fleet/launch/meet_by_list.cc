@@ -15,7 +15,7 @@
 #include "fleet/base/mutex.h"
 #include "fleet/channel/channel.h"
 #include "fleet/channel/meet.h"
-#include "fleet/cluster/message.h"
+#include "fleet/channel/message.h"
 #include "fleet/launch/meeting.h"
 #include "fleet/launch/talk.h"
 
@@ -41,7 +41,7 @@ std::map<std::string, std::string> ViewOf(const LaunchPlan& plan) {
 }
 
 std::string Encode(const std::map<std::string, std::string>& view) {
-  cluster::MessageWriter writer;
+  channel::MessageWriter writer;
   for (const auto& [key, value] : view) writer.Text(key).Text(value);
   return writer.Take();
 }
@@ -51,7 +51,7 @@ Status Compare(const std::map<std::string, std::string>& ours,
                const std::string& our_host, const std::string& theirs,
                const std::string& their_host) {
   std::map<std::string, std::string> view;
-  for (cluster::MessageReader reader(theirs); !reader.rest().empty();) {
+  for (channel::MessageReader reader(theirs); !reader.rest().empty();) {
     const std::string key = reader.Text();
     if (key.empty()) return DataLoss(their_host, " sent no plan");
     view[key] = reader.Text();
@@ -124,7 +124,7 @@ class ListMeeting final : public std::enable_shared_from_this<ListMeeting> {
     if (!connection.ok()) return CallFailed(connection.status());
     channel::Channel& peer = *connection->channel;
     const std::string greeting =
-        cluster::MessageWriter().Text(own_).Text(Encode(view_)).Take();
+        channel::MessageWriter().Text(own_).Text(Encode(view_)).Take();
     Status sent = SendText(peer, greeting, options_.deadline);
     if (!sent.ok()) return CallFailed(sent);
     Result<std::string> answer = RecvText(peer, options_.deadline);
@@ -158,7 +158,7 @@ class ListMeeting final : public std::enable_shared_from_this<ListMeeting> {
         Earlier(options_.deadline, Deadline::After(kAnswerPatience));
     Result<std::string> greeting = RecvText(*guest.channel, patience);
     if (!greeting.ok()) return;
-    cluster::MessageReader reader(*greeting);
+    channel::MessageReader reader(*greeting);
     const std::string name = reader.Text();
     const std::string theirs = reader.Text();
     if (!reader.Finish().ok()) return;

@@ -14,7 +14,7 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/channel/meet.h"
-#include "fleet/cluster/message.h"
+#include "fleet/channel/message.h"
 #include "fleet/launch/ports.h"
 
 namespace fleet::launch {
@@ -108,12 +108,12 @@ TEST(MeetByList, DoesNotWaitForOneThatIsNotOfThePlan) {
           {.host = door.host, .port = door.port},
           {.self = {channel::ProcessKind::kLauncher, 1}, .secret = "s"},
           Options().deadline));
-  const std::string view = cluster::MessageWriter()
+  const std::string view = channel::MessageWriter()
                                .Text("workers")
                                .Text(ToString(hosts[0].plan.workers))
                                .Take();
   const std::string greeting =
-      cluster::MessageWriter().Text("127.0.0.9").Text(view).Take();
+      channel::MessageWriter().Text("127.0.0.9").Text(view).Take();
   ASSERT_OK(stranger.channel->Send(std::as_bytes(std::span(greeting)),
                                    Options().deadline));
   // The plan, and nothing more.
@@ -215,7 +215,7 @@ Result<std::unique_ptr<channel::Channel>> Apply(const cluster::Endpoint& place,
       channel::Connection connection,
       channel::Connect({.host = place.host, .port = place.port},
                        {.self = {kind, 0}, .secret = "s"}, Options().deadline));
-  const std::string application = cluster::MessageWriter()
+  const std::string application = channel::MessageWriter()
                                       .U32(num_hosts)
                                       .U32(0)
                                       .Text(host)

@@ -15,8 +15,8 @@
 #include "fleet/base/status.h"
 #include "fleet/channel/channel.h"
 #include "fleet/channel/meet.h"
+#include "fleet/channel/message.h"
 #include "fleet/cluster/endpoint.h"
-#include "fleet/cluster/message.h"
 #include "fleet/launch/meeting.h"
 
 namespace fleet::launch {
@@ -42,7 +42,7 @@ inline Status SendText(channel::Channel& to, const std::string& text,
 inline Result<std::string> RecvText(channel::Channel& from,
                                     base::Deadline deadline) {
   ASSIGN_OR_RETURN(std::vector<std::byte> bytes,
-                   from.RecvMessage(cluster::kMaxMessageByteSize, deadline));
+                   from.RecvMessage(channel::kMaxMessageByteSize, deadline));
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 

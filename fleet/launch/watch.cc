@@ -12,7 +12,7 @@
 
 #include "fleet/base/check.h"
 #include "fleet/base/deadline.h"
-#include "fleet/cluster/message.h"
+#include "fleet/channel/message.h"
 
 namespace fleet::launch {
 namespace {
@@ -56,13 +56,13 @@ std::vector<HostNews> HostWatch::TakeNews() {
 }
 
 void HostWatch::TellWorkersEnded() {
-  Tell(cluster::MessageWriter().U8(kWorkersEnded).Take());
+  Tell(channel::MessageWriter().U8(kWorkersEnded).Take());
 }
 
-void HostWatch::TellDone() { Tell(cluster::MessageWriter().U8(kDone).Take()); }
+void HostWatch::TellDone() { Tell(channel::MessageWriter().U8(kDone).Take()); }
 
 void HostWatch::TellFailure(const JobFailure& failure) {
-  Tell(cluster::MessageWriter()
+  Tell(channel::MessageWriter()
            .U8(kFailed)
            .U32(static_cast<uint32_t>(failure.exit_code))
            .Text(failure.text)
@@ -71,7 +71,7 @@ void HostWatch::TellFailure(const JobFailure& failure) {
 
 void HostWatch::Listen(HostLink& link) {
   while (true) {
-    const auto message = link.channel->RecvMessage(cluster::kMaxMessageByteSize,
+    const auto message = link.channel->RecvMessage(channel::kMaxMessageByteSize,
                                                    base::Deadline::Infinite());
     if (!message.ok()) {
       return Note(
@@ -79,7 +79,7 @@ void HostWatch::Listen(HostLink& link) {
            {.text = base::Concat("the launcher on ", link.host,
                                  " is gone: ", message.status().message())}});
     }
-    cluster::MessageReader reader(std::string_view(
+    channel::MessageReader reader(std::string_view(
         reinterpret_cast<const char*>(message->data()), message->size()));
     const uint8_t word = reader.U8();
     JobFailure failure;

@@ -15,8 +15,8 @@
 
 #include "fleet/base/deadline.h"
 #include "fleet/channel/in_process.h"
+#include "fleet/channel/message.h"
 #include "fleet/channel/socket.h"
-#include "fleet/cluster/message.h"
 
 namespace fleet::launch {
 namespace {
@@ -85,7 +85,7 @@ JobFailure FailureBy(const std::string& message) {
 
 TEST(HostWatch, TakesADamagedMessageForAFailure) {
   const std::string whole =
-      cluster::MessageWriter().U8(3).U32(7).Text("rank 1 failed").Take();
+      channel::MessageWriter().U8(3).U32(7).Text("rank 1 failed").Take();
   for (const std::string& message :
        {std::string(), std::string("\0", 1), std::string("\4"),
         std::string("\1more"), std::string("\2more"), std::string("\3"),
@@ -102,7 +102,7 @@ TEST(HostWatch, TakesADamagedMessageForAFailure) {
 TEST(HostWatch, AFailureNeverLooksLikeSuccess) {
   for (uint32_t code : {0u, 256u, 0x80000000u}) {
     const JobFailure failure =
-        FailureBy(cluster::MessageWriter().U8(3).U32(code).Text("why").Take());
+        FailureBy(channel::MessageWriter().U8(3).U32(code).Text("why").Take());
     EXPECT_EQ(failure.exit_code, 1);
     EXPECT_EQ(failure.text, "why");
   }

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-#include "fleet/cluster/message.h"
+#include "fleet/channel/message.h"
 
 namespace fleet::ps {
 namespace {
@@ -63,7 +63,7 @@ class SameRequest final : public Call {
 };
 
 std::string RateMessage(const std::string& name, double rate) {
-  return cluster::MessageWriter()
+  return channel::MessageWriter()
       .Text(name)
       .U64(std::bit_cast<uint64_t>(rate))
       .Take();
@@ -313,11 +313,11 @@ Result<std::vector<std::string>> PsClient::GatherPart(const std::string& name,
   head.round = NextRound(full);
   head.timeout_ms = MillisecondsUntil(deadline);
   const std::string body =
-      cluster::MessageWriter().Text(name).Text(part).Take();
+      channel::MessageWriter().Text(name).Text(part).Take();
   std::vector<std::string> all;
   const TakeAnswer take = [&](uint32_t,
                               std::span<const std::byte> answer) -> Status {
-    cluster::MessageReader in(
+    channel::MessageReader in(
         {reinterpret_cast<const char*>(answer.data()), answer.size()});
     all = in.Texts();
     return in.Finish();
@@ -344,13 +344,13 @@ Result<std::vector<std::string>> PsClient::AllGather(const std::string& name,
     const std::string_view part = bytes.substr(sent, kPart);
     sent += part.size();
     const std::string message =
-        cluster::MessageWriter().U64(bytes.size()).Raw(part).Take();
+        channel::MessageWriter().U64(bytes.size()).Raw(part).Take();
     ASSIGN_OR_RETURN(const std::vector<std::string> parts,
                      GatherPart(name, message, deadline));
     all.resize(parts.size());
     more = false;
     for (size_t i = 0; i < parts.size(); ++i) {
-      cluster::MessageReader in(parts[i]);
+      channel::MessageReader in(parts[i]);
       const uint64_t size = in.U64();
       all[i] += in.rest();
       more |= all[i].size() < size;
@@ -418,7 +418,7 @@ Status PsClient::Save(const std::string& folder, const SaveOptions& options,
 Status PsClient::SaveTables(const std::string& folder,
                             const SaveOptions& options, Deadline deadline) {
   const std::string body =
-      cluster::MessageWriter()
+      channel::MessageWriter()
           .Text(folder)
           .U64(options.number)
           .U8(options.kind == table::SaveKind::kBase ? 0 : 1)
@@ -472,7 +472,7 @@ Result<uint64_t> PsClient::Shrink(TableId table, uint32_t max_unseen_days,
   uint64_t erased = 0;
   RETURN_IF_ERROR(RunOnAll({"shrink", TableName(table)}, head, "", deadline,
                            [&](uint32_t, std::span<const std::byte> bytes) {
-                             cluster::MessageReader in(
+                             channel::MessageReader in(
                                  {reinterpret_cast<const char*>(bytes.data()),
                                   bytes.size()});
                              erased += in.U64();
@@ -490,7 +490,7 @@ Result<table::SparseTableStats> PsClient::Stats(TableId table,
   RETURN_IF_ERROR(RunOnAll(
       {"stats of", TableName(table)}, head, "", deadline,
       [&](uint32_t server, std::span<const std::byte> bytes) {
-        cluster::MessageReader in(
+        channel::MessageReader in(
             {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
         stats.num_rows += in.U64();
         stats.num_candidates += in.U64();

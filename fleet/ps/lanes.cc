@@ -6,8 +6,8 @@
 #include <cstring>
 #include <random>
 
+#include "fleet/channel/message.h"
 #include "fleet/cluster/launcher_words.h"
-#include "fleet/cluster/message.h"
 
 namespace fleet::ps {
 namespace {
@@ -109,7 +109,7 @@ Status Lanes::Open(Lane& lane, uint32_t server, Deadline deadline) {
   ASSIGN_OR_RETURN(std::unique_ptr<Channel> channel, open_(server, deadline));
   RequestHead head;
   head.op = Op::kHello;
-  const std::string body = cluster::MessageWriter()
+  const std::string body = channel::MessageWriter()
                                .U32(static_cast<uint32_t>(options_.worker))
                                .U32(lane.number)
                                .U64(incarnation_)

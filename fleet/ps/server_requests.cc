@@ -9,7 +9,7 @@
 #include <functional>
 #include <thread>
 
-#include "fleet/cluster/message.h"
+#include "fleet/channel/message.h"
 #include "fleet/ps/server.h"
 
 namespace fleet::ps {
@@ -118,7 +118,7 @@ Result<std::span<const std::byte>> PsServer::Handle(Session& session,
 }
 
 Status PsServer::HandleHello(Session& session, const Request& request) {
-  cluster::MessageReader in(base::TextOf(request.body));
+  channel::MessageReader in(base::TextOf(request.body));
   const auto worker = static_cast<int>(in.U32());
   const uint32_t lane_number = in.U32();
   const uint64_t incarnation = in.U64();
@@ -390,7 +390,7 @@ Status PsServer::HandleTurn(const Session& session, const RequestHead& head) {
 
 Result<std::span<const std::byte>> PsServer::HandleGather(
     Session& session, const Request& request) {
-  cluster::MessageReader in(base::TextOf(request.body));
+  channel::MessageReader in(base::TextOf(request.body));
   const std::string name = in.Text();
   std::string bytes = in.Text();
   RETURN_IF_ERROR(in.Finish());
@@ -400,12 +400,12 @@ Result<std::span<const std::byte>> PsServer::HandleGather(
           name, request.head.round, session.worker, session.incarnation,
           std::move(bytes),
           Deadline::After(std::chrono::milliseconds(request.head.timeout_ms))));
-  session.text = cluster::MessageWriter().Texts(all).Take();
+  session.text = channel::MessageWriter().Texts(all).Take();
   return BytesOf(session.text);
 }
 
 Status PsServer::HandleSave(const Request& request) {
-  cluster::MessageReader in(base::TextOf(request.body));
+  channel::MessageReader in(base::TextOf(request.body));
   const std::string folder = in.Text();
   table::SaveId id;
   id.number = in.U64();
@@ -473,12 +473,12 @@ Result<std::span<const std::byte>> PsServer::HandleShrink(
     num_repeated_.fetch_add(1, std::memory_order_relaxed);
   }
   RETURN_IF_ERROR(lane.last_outcome);
-  session.text = cluster::MessageWriter().U64(lane.num_erased).Take();
+  session.text = channel::MessageWriter().U64(lane.num_erased).Take();
   return BytesOf(session.text);
 }
 
 Status PsServer::HandleSetRate(const Request& request) {
-  cluster::MessageReader in(base::TextOf(request.body));
+  channel::MessageReader in(base::TextOf(request.body));
   const std::string name = in.Text();
   const auto rate = std::bit_cast<double>(in.U64());
   RETURN_IF_ERROR(in.Finish());
@@ -506,7 +506,7 @@ Result<std::span<const std::byte>> PsServer::HandleStats(
     stats.num_nonfinite = table->dense->num_nonfinite();
     stats.step = table->dense->step();
   }
-  session.text = cluster::MessageWriter()
+  session.text = channel::MessageWriter()
                      .U64(stats.num_rows)
                      .U64(stats.num_candidates)
                      .U64(stats.num_rows_in_memory)

@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "fleet/cluster/message.h"
+#include "fleet/channel/message.h"
 
 namespace fleet::ps {
 namespace {
 
-using cluster::MessageReader;
-using cluster::MessageWriter;
+using channel::MessageReader;
+using channel::MessageWriter;
 
 // Both directions go through one list of fields: Visit(archive, value). A
 // variant is the index of what it holds, then that.

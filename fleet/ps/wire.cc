@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
-#include "fleet/cluster/message.h"
+#include "fleet/channel/message.h"
 
 namespace fleet::ps {
 
 std::string Encode(const ServerInfo& info) {
-  cluster::MessageWriter out;
+  channel::MessageWriter out;
   out.U32(info.server)
       .U32(info.num_servers)
       .U32(info.num_workers)
@@ -29,7 +29,7 @@ std::string Encode(const ServerInfo& info) {
 }
 
 Result<ServerInfo> DecodeServerInfo(std::string_view bytes) {
-  cluster::MessageReader in(bytes);
+  channel::MessageReader in(bytes);
   ServerInfo info;
   info.server = in.U32();
   info.num_servers = in.U32();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "fleet/cluster/message.h"
+#include "fleet/channel/message.h"
 
 #include "fleet/base/status_matchers.h"
 
-namespace fleet::cluster {
+namespace fleet::channel {
 namespace {
 
 using testing::ElementsAre;
@@ -77,4 +77,4 @@ TEST(Message, AFailureOfAnUnknownKindIsDamage) {
 }
 
 }  // namespace
-}  // namespace fleet::cluster
+}  // namespace fleet::channel

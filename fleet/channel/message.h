@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// How the processes of a job write down what they tell each other: numbers as
-// base/bytes.h does, texts as their size in four bytes and then their bytes.
-// The messages themselves are in docs/wire.md.
+// Numbers and texts in messages: numbers as base/bytes.h writes them, texts as
+// their size in four bytes and then their bytes. The messages themselves are in
+// docs/wire.md.
 
-#ifndef FLEET_CLUSTER_MESSAGE_H_
-#define FLEET_CLUSTER_MESSAGE_H_
+#ifndef FLEET_CHANNEL_MESSAGE_H_
+#define FLEET_CHANNEL_MESSAGE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -19,9 +19,10 @@
 #include "fleet/base/bytes.h"
 #include "fleet/base/status.h"
 
-namespace fleet::cluster {
+namespace fleet::channel {
 
-// No message is larger. The store is for short texts.
+// What the store and the launcher take for one message at most: they are for
+// short texts.
 inline constexpr uint64_t kMaxMessageByteSize = 64 << 20;
 
 class MessageWriter final {
@@ -75,6 +76,6 @@ class MessageReader final {
   base::ByteReader in_;
 };
 
-}  // namespace fleet::cluster
+}  // namespace fleet::channel
 
-#endif  // FLEET_CLUSTER_MESSAGE_H_
+#endif  // FLEET_CHANNEL_MESSAGE_H_

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-#include "fleet/cluster/message.h"
+#include "fleet/channel/message.h"
 
 #include <algorithm>
 
-namespace fleet::cluster {
+namespace fleet::channel {
 
 MessageWriter& MessageWriter::Text(std::string_view text) {
   U32(static_cast<uint32_t>(text.size()));
@@ -62,4 +62,4 @@ Status MessageReader::Finish() const {
   return DataLoss("a message of the job is damaged");
 }
 
-}  // namespace fleet::cluster
+}  // namespace fleet::channel
