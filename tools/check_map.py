@@ -6,6 +6,9 @@ Looked at are docs/architecture.md and the README.md of every folder of fleet/. 
 stands in the back quotes of a table, or at the beginning of a line of a walk; `<group>`
 stands for anything. A name without a folder is in that of the name before it, and in a
 README in the README's.
+
+The table "Every file" of docs/architecture.md names every file of the product, without
+its ending.
 """
 
 import pathlib
@@ -41,9 +44,60 @@ def missing(path):
                 yield f"{path.relative_to(ROOT)}:{number}: there is no {name}"
 
 
+def rows_of_files(text):
+    """(folders, words) for each row of the table "Every file"."""
+    table = text.partition("\n## Every file\n")[2]
+    for line in table.split("\n"):
+        if line.startswith("| `"):
+            folders, _, files = line.strip("| ").partition(" | ")
+            yield re.findall(r"[\w/]+", folders), re.findall(r"[\w*]+", files)
+
+
+def is_product(path):
+    return path.suffix in (".cc", ".h", ".py") and not re.search(
+        r"_test$|conformance|_benchmark$|^__\w+__$", path.stem
+    )
+
+
+def unnamed():
+    """Files of the product that the table "Every file" does not name."""
+    page = ROOT / "docs/architecture.md"
+    named = {}
+    for folders, words in rows_of_files(page.read_text(encoding="utf8")):
+        for folder in folders:
+            home = folder if "/" in folder else f"python/paddle/{folder}"
+            named[home] = words
+    for home, words in named.items():
+        if home in ("python/paddle/fluid", "python/src"):
+            continue
+        for path in sorted((ROOT / home).rglob("*")):
+            folder = path.parent.relative_to(ROOT).as_posix()
+            if is_product(path) and nearest(folder, named) == home:
+                if not any(stands_for(word, path.stem, words) for word in words):
+                    yield f"{page.relative_to(ROOT)}: {path.relative_to(ROOT)} is not named"
+
+
+def nearest(folder, named):
+    """The longest of `named` that holds `folder`."""
+    while folder and folder not in named:
+        folder = folder.rpartition("/")[0]
+    return folder
+
+
+def stands_for(word, stem, words):
+    """`direct_*` stands for direct_conv where the row also says conv."""
+    start, star, end = word.partition("*")
+    if not star:
+        return word == stem
+    if not (stem.startswith(start) and stem.endswith(end)):
+        return False
+    return end != "" or stem.removeprefix(start) in words
+
+
 def main():
     pages = [ROOT / "docs/architecture.md", *sorted(ROOT.glob("fleet/*/README.md"))]
     problems = [problem for page in pages for problem in missing(page)]
+    problems += unnamed()
     print(*problems, sep="\n", end="\n" if problems else "", file=sys.stderr)
     print(f"map: {len(pages)} pages, {len(problems)} problems")
     return bool(problems)
