@@ -74,8 +74,8 @@ struct CommunicatorOptions {
   // Before a rank that is gone is the reason of a failure: how long to wait for
   // an Abort by somebody who knows more of it.
   std::chrono::milliseconds reason_patience{0};
-  // Told once, of the failure that broke this communicator, unless it came by
-  // Abort: so that the other ranks can be told.
+  // Told once, of the failure that broke this communicator, be it this rank's
+  // or one that another rank told it; not of an Abort on this rank.
   std::function<void(const Status&)> on_failure;
 };
 

@@ -162,6 +162,26 @@ TEST_P(CommunicatorFailures, DifferentCallsAreToldToAllRanks) {
   }
 }
 
+TEST_P(CommunicatorFailures, ARankTellsOfAFailureThatItHears) {
+  std::atomic<int> told = 0;
+  CommunicatorOptions options;
+  options.on_failure = [&](const Status& why) {
+    EXPECT_EQ(why.code(), StatusCode::kUnavailable);
+    ++told;
+  };
+  RankGroup group = Group(2, options);
+  group.Run([&](Communicator& comm) {
+    FirstCall(group, comm);
+    if (comm.rank() == 0) {
+      comm.Abort(Unavailable("the other host is gone"));
+      return;
+    }
+    EXPECT_EQ(AllReduce(comm).code(), StatusCode::kUnavailable);
+    EXPECT_EQ(AllReduce(comm).code(), StatusCode::kUnavailable);
+  });
+  EXPECT_EQ(told, 1);
+}
+
 TEST_P(CommunicatorFailures, ALateRankIsNamed) {
   for (size_t count : {size_t{4}, size_t{100'003}}) {
     for (int size : {2, 3, 4}) {

@@ -247,13 +247,11 @@ class SharedMemory final : public Communicator {
   Status WaitForPost(int whom, uint64_t round, const Call& call,
                      Deadline deadline);
   std::vector<int> Missing(uint64_t round) const;
-  // The failure of another rank. That rank has told the job; this one only
-  // ends.
-  Status CheckOthers() {
+  // The failure of another rank.
+  Status CheckOthers() const {
     if (!control_.failed()) [[likely]]
       return OkStatus();
-    Abort(control_.failure());
-    return status();
+    return control_.failure();
   }
   // What ends a wait that is no WaitLong.
   Status Look();

@@ -316,7 +316,11 @@ class RankGroup final {
     ranks_ = kind.make(size, [&](int rank) {
       CommunicatorOptions of_rank = options;
       of_rank.reason_patience = 300ms;
-      of_rank.on_failure = [this, rank](const Status& why) { Tell(rank, why); };
+      of_rank.on_failure = [this, rank,
+                            also = options.on_failure](const Status& why) {
+        Tell(rank, why);
+        if (also) also(why);
+      };
       return of_rank;
     });
   }
