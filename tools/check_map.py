@@ -68,7 +68,7 @@ def unnamed():
             home = folder if "/" in folder else f"python/paddle/{folder}"
             named[home] = words
     for home, words in named.items():
-        if home in ("python/paddle/fluid", "python/src"):
+        if home == "python/paddle/fluid":  # Paddle's own names
             continue
         for path in sorted((ROOT / home).rglob("*")):
             folder = path.parent.relative_to(ROOT).as_posix()
