@@ -40,7 +40,8 @@ struct Identity {
   friend bool operator==(const Identity&, const Identity&) = default;
 };
 
-inline constexpr uint32_t kProtocolVersion = 1;
+// 2: incarnations and epochs of parameter servers (docs/wire.md).
+inline constexpr uint32_t kProtocolVersion = 2;
 inline constexpr size_t kHelloByteSize = 64;
 inline constexpr size_t kProofByteSize = 40;
 using HelloBytes = std::array<std::byte, kHelloByteSize>;

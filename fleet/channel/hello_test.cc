@@ -71,10 +71,14 @@ TEST(Hello, GarbageIsShownFromItsFirstByte) {
 
 TEST(Hello, AnotherVersionDoesNotFit) {
   Hello theirs;
-  theirs.version = 9;
-  EXPECT_THAT(CheckFit({}, theirs),
-              StatusIs(StatusCode::kFailedPrecondition,
-                       HasSubstr("version 9, and this process version 1")));
+  for (const uint32_t version : {1u, 9u}) {
+    theirs.version = version;
+    EXPECT_THAT(
+        CheckFit({}, theirs),
+        StatusIs(StatusCode::kFailedPrecondition,
+                 HasSubstr(base::Concat("version ", version,
+                                        ", and this process version 2"))));
+  }
 }
 
 TEST(Hello, OneSecretAndNoneDoNotFit) {

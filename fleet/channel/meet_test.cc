@@ -189,14 +189,14 @@ TEST(Meet, AnotherVersionIsSaidOnBothSides) {
   Host host;
   base::Descriptor stranger = Stranger(host.address());
   Hello hello;
-  hello.version = 2;
+  hello.version = 1;
   hello.sender.rank = 5;
   ASSERT_OK(WriteAll(stranger.get(), Encode(hello), Soon()));
   ExpectServes(host);
   EXPECT_THAT(host.refusals(),
               ElementsAre(StatusIs(StatusCode::kFailedPrecondition,
                                    AllOf(HasSubstr("refused worker 5"),
-                                         HasSubstr("protocol version 2")))));
+                                         HasSubstr("protocol version 1")))));
   // The host's own hello came back, from which the other side knows.
   HelloBytes answer;
   ASSERT_OK(ReadAll(stranger.get(), answer, Soon()));

@@ -102,11 +102,11 @@ Result<std::unique_ptr<PsClient>> PsClient::Connect(
   if (num_servers == 0) return InvalidArgument("a client without servers");
   std::unique_ptr<PsClient> client(
       new PsClient(num_servers, std::move(open), options));
-  RETURN_IF_ERROR(client->Refresh(deadline));
   Lanes& lanes = client->lanes_;
   for (uint32_t s = 0; s < num_servers; ++s) {
     RETURN_IF_ERROR(lanes.Named(lanes.OpenLife(s, deadline), {"connect"}, s));
   }
+  RETURN_IF_ERROR(client->Refresh(deadline));
   return client;
 }
 

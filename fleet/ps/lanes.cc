@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <random>
 
 #include "fleet/channel/message.h"
 #include "fleet/cluster/launcher_words.h"
@@ -23,11 +22,6 @@ constexpr auto kInterruptInterval = std::chrono::milliseconds(100);
 // Between looks whether a server that does not answer still lives, where nobody
 // can want an end.
 constexpr auto kLifeInterval = std::chrono::milliseconds(1000);
-
-uint64_t RandomNumber() {
-  std::random_device random;
-  return (uint64_t{random()} << 32 | random()) | 1;
-}
 
 // What comes later on these connections belongs to nobody.
 void CloseAll(Lane& lane) {
@@ -67,7 +61,7 @@ Lanes::Lanes(uint32_t num_servers, OpenConnection open,
     : num_servers_(num_servers),
       open_(std::move(open)),
       options_(options),
-      incarnation_(RandomNumber()) {}
+      life_(num_servers) {}
 
 std::unique_ptr<Lane> Lanes::Borrow() {
   base::MutexLock lock(mutex_);
@@ -99,30 +93,41 @@ Status Lanes::Named(const Status& status, const CallName& name,
 }
 
 Status Lanes::OpenLife(uint32_t server, Deadline deadline) {
+  // Without the lock: a server that hangs must not keep calls to others.
+  ASSIGN_OR_RETURN(std::unique_ptr<Channel> channel,
+                   Greet(kLifeLane, server, deadline));
   base::MutexLock lock(mutex_);
-  life_.number = kLifeLane;
-  life_.connections.resize(num_servers_);
-  return Open(life_, server, deadline);
+  life_[server].swap(channel);
+  return OkStatus();
 }
 
 Status Lanes::Open(Lane& lane, uint32_t server, Deadline deadline) {
+  ASSIGN_OR_RETURN(lane.connections[server].channel,
+                   Greet(lane.number, server, deadline));
+  return OkStatus();
+}
+
+Result<std::unique_ptr<Channel>> Lanes::Greet(uint32_t lane, uint32_t server,
+                                              Deadline deadline) {
   ASSIGN_OR_RETURN(std::unique_ptr<Channel> channel, open_(server, deadline));
   RequestHead head;
   head.op = Op::kHello;
   const std::string body = channel::MessageWriter()
                                .U32(static_cast<uint32_t>(options_.worker))
-                               .U32(lane.number)
+                               .U32(lane)
                                .U64(incarnation_)
                                .Take();
-  RETURN_IF_ERROR(Ask(*channel, head, body, deadline).status());
-  lane.connections[server].channel = std::move(channel);
-  return OkStatus();
+  ASSIGN_OR_RETURN(const std::string answer,
+                   Ask(*channel, head, body, deadline));
+  channel::MessageReader in(answer);
+  incarnation_ = in.U64();
+  RETURN_IF_ERROR(in.Finish());
+  return channel;
 }
 
 Status Lanes::CheckLife(uint32_t server) {
   base::MutexLock lock(mutex_);
-  if (server >= life_.connections.size()) return OkStatus();
-  Channel* const life = life_.connections[server].channel.get();
+  Channel* const life = life_[server].get();
   if (life == nullptr) return OkStatus();
   const Status status =
       life->NextSize(Deadline::After(std::chrono::seconds(0))).status();
@@ -239,16 +244,20 @@ Status Lanes::Recover(Lane& lane, const CallName& name, uint32_t server,
       Earlier(deadline, Deadline::After(options_.reconnect_for));
   base::Interrupt never;
   while (true) {
-    if (Open(lane, server, patience).ok()) {
-      const Status welcome =
-          welcome_ ? welcome_(*connection.channel, server, patience)
-                   : OkStatus();
-      if (welcome.ok() && OpenLife(server, patience).ok()) break;
-      if (welcome.code() == StatusCode::kFailedPrecondition) {
-        CloseAll(lane);
-        return Named(welcome, name, server);
-      }
+    Status back = Open(lane, server, patience);
+    if (back.ok() && welcome_) {
+      back = welcome_(*connection.channel, server, patience);
     }
+    if (back.ok()) back = OpenLife(server, patience);
+    if (back.ok()) break;
+    // It is there, and says why it does not go on: trying again changes
+    // nothing.
+    if (back.code() != StatusCode::kUnavailable &&
+        back.code() != StatusCode::kDeadlineExceeded) {
+      CloseAll(lane);
+      return Named(back, name, server);
+    }
+    connection.channel.reset();
     if (patience.expired()) {
       CloseAll(lane);
       return Named(status.WithContext("it did not come back"), name, server);

@@ -142,8 +142,10 @@ class Lanes final {
   Status Run(Lane& lane, Call& call, Deadline deadline);
 
   // Opens the connection by which the server sees that this worker lives; it
-  // carries nothing more.
+  // carries nothing more. That to server 0 comes first of all: it gives this
+  // worker its incarnation.
   Status OpenLife(uint32_t server, Deadline deadline);
+  uint64_t incarnation() const { return incarnation_; }
 
   // A server said so since the flag was last cleared.
   bool cut_wanted() const { return cut_wanted_; }
@@ -157,6 +159,10 @@ class Lanes final {
   std::unique_ptr<Lane> Borrow();
   void GiveBack(std::unique_ptr<Lane> lane);
   Status Open(Lane& lane, uint32_t server, Deadline deadline);
+  // A connection whose hello was answered.
+  Result<std::unique_ptr<channel::Channel>> Greet(uint32_t lane,
+                                                  uint32_t server,
+                                                  Deadline deadline);
   // Gets a lost connection back, if `status` and the options let it, so that
   // the call goes on; else what ends the call.
   Status Recover(Lane& lane, const CallName& name, uint32_t server,
@@ -178,14 +184,15 @@ class Lanes final {
   const uint32_t num_servers_;
   const OpenConnection open_;
   const LaneOptions options_;
-  const uint64_t incarnation_;
+  std::atomic<uint64_t> incarnation_ = 0;  // 0: server 0 has given none yet
   Welcome welcome_;
   std::atomic<bool> cut_wanted_ = false;
 
   base::Mutex mutex_;
   std::vector<std::unique_ptr<Lane>> idle_ GUARDED_BY(mutex_);
   uint32_t num_lanes_ GUARDED_BY(mutex_) = 0;
-  Lane life_ GUARDED_BY(mutex_);
+  // By server; null where none is open.
+  std::vector<std::unique_ptr<channel::Channel>> life_ GUARDED_BY(mutex_);
 };
 
 }  // namespace fleet::ps

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "fleet/channel/in_process.h"
+#include "fleet/channel/message.h"
 #include "fleet/testing/ps_fixtures.h"
 #include "fleet/testing/temporary_folder.h"
 
@@ -641,6 +642,88 @@ TEST(PsServer, RefusesAWorkerThatIsNoneOfTheJobs) {
           },
           options, Soon()),
       StatusIs(StatusCode::kInvalidArgument, HasSubstr("worker 7")));
+}
+
+// A hello on a channel of its own, as a worker says it. What the server
+// answered.
+Result<std::string> SayHello(channel::Channel& channel, uint32_t worker,
+                             uint32_t lane, uint64_t incarnation) {
+  RequestHead head;
+  head.op = Op::kHello;
+  return Ask(
+      channel, head,
+      channel::MessageWriter().U32(worker).U32(lane).U64(incarnation).Take(),
+      Soon());
+}
+
+TEST(PsServer, AnOldIncarnationOfAWorkerTakesNothingFromTheNewOne) {
+  for (const Way way : {Way::kInProcess, Way::kTcp}) {
+    Cluster cluster(way, 2, 1);
+    std::vector<Key> keys(20);
+    std::iota(keys.begin(), keys.end(), 0);
+    const std::vector<float> gradients(keys.size() * 4, -2.0f);
+    auto old_one = cluster.Client(0, {.reconnect_for = 1s});
+    for (int i = 0; i < 500; ++i) {
+      ASSERT_OK(old_one->Push(kEmb, keys, gradients, Soon()));
+    }
+    // The worker is started again; the old process was only stopped, and its
+    // next push is number 501 of its lane.
+    auto new_one = cluster.Client(0);
+    ASSERT_OK(new_one->Push(kEmb, keys, gradients, Soon()));
+    EXPECT_THAT(old_one->Push(kEmb, keys, gradients, Soon()),
+                StatusIs(StatusCode::kFailedPrecondition,
+                         AllOf(HasSubstr("worker 0 was started again"),
+                               HasSubstr("refused"))));
+    for (int i = 0; i < 400; ++i) {
+      ASSERT_OK(new_one->Push(kEmb, keys, gradients, Soon()));
+    }
+    std::vector<float> rows(keys.size() * 4);
+    ASSERT_OK(new_one->Pull(kEmb, keys, rows, {}, Soon()));
+    EXPECT_THAT(rows, Each(1.0f + 901.0f));
+    // Nor does it end the new one's work, or wait where the new one waits.
+    const auto refused = HasCode(StatusCode::kFailedPrecondition);
+    EXPECT_THAT(old_one->Pull(kEmb, keys, rows, {}, Soon()), refused);
+    EXPECT_THAT(old_one->PushDenseMany(
+                    One(kDense, std::vector<float>(kDenseSize)), Soon()),
+                refused);
+    EXPECT_THAT(old_one->Shrink(kEmb, 1, Soon()), refused);
+    EXPECT_THAT(old_one->TakeChanges(kEmb, Soon()), refused);
+    EXPECT_THAT(old_one->Barrier("b", Soon()), refused);
+    EXPECT_THAT(old_one->FinishStep({}, {}, Soon()), refused);
+    EXPECT_THAT(old_one->BeginCut(Soon()), refused);
+    EXPECT_THAT(old_one->SetRate("lr", 1.0, Soon()), refused);
+    EXPECT_THAT(old_one->Stop(Soon()), refused);
+    EXPECT_OK(new_one->FinishStep({}, {}, Soon()));
+  }
+}
+
+TEST(PsServer, IncarnationsAscendAndServer0GivesThem) {
+  Cluster cluster(Way::kInProcess, 2, 2);
+  auto first = cluster.server(0).ConnectInProcess("worker 1");
+  ASSERT_OK_AND_ASSIGN(const std::string one, SayHello(*first, 1, 0, 0));
+  auto second = cluster.server(0).ConnectInProcess("worker 1");
+  ASSERT_OK_AND_ASSIGN(const std::string two, SayHello(*second, 1, 0, 0));
+  EXPECT_LT(channel::MessageReader(one).U64(),
+            channel::MessageReader(two).U64());
+  auto late = cluster.server(0).ConnectInProcess("worker 1");
+  EXPECT_THAT(SayHello(*late, 1, 0, channel::MessageReader(one).U64()),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       HasSubstr("worker 1 was started again")));
+  auto elsewhere = cluster.server(1).ConnectInProcess("worker 1");
+  EXPECT_THAT(SayHello(*elsewhere, 1, 0, 0),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       HasSubstr("server 0 gives them")));
+}
+
+TEST(PsServer, AHelloIsOfTheWorkerThatTheConnectionIsOf) {
+  Cluster cluster(Way::kTcp, 1, 4);
+  const OpenConnection open =
+      ConnectByAddress(cluster.addresses(), {.worker = 1});
+  ASSERT_OK_AND_ASSIGN(const auto channel, open(0, Soon()));
+  EXPECT_THAT(SayHello(*channel, 3, 0, 0),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("a hello of worker 3 on a connection of "
+                                 "worker 1")));
 }
 
 // Whatever comes, the server answers or ends that connection, and lives.

@@ -7,7 +7,27 @@
 namespace fleet::ps {
 
 Roster::Roster(const RosterOptions& options)
-    : options_(options), workers_(static_cast<size_t>(options.num_workers)) {}
+    : options_(options),
+      highest_incarnation_(options.epoch << 32),
+      workers_(static_cast<size_t>(options.num_workers)) {}
+
+uint64_t Roster::NewIncarnation() {
+  base::MutexLock lock(mutex_);
+  return ++highest_incarnation_;
+}
+
+Status Roster::CheckNewestLocked(int worker, uint64_t incarnation) const {
+  const uint64_t newest = workers_[static_cast<size_t>(worker)].incarnation;
+  if (incarnation >= newest) return OkStatus();
+  return FailedPrecondition(
+      "worker ", worker, " was started again (incarnation ", newest,
+      "); this is incarnation ", incarnation, ", whose requests are refused");
+}
+
+Status Roster::CheckNewest(int worker, uint64_t incarnation) const {
+  base::MutexLock lock(mutex_);
+  return CheckNewestLocked(worker, incarnation);
+}
 
 Status Roster::Enter(int worker, uint64_t incarnation) {
   base::MutexLock lock(mutex_);
@@ -15,27 +35,36 @@ Status Roster::Enter(int worker, uint64_t incarnation) {
     return InvalidArgument("worker ", worker, " of a job with ",
                            options_.num_workers, " workers");
   }
+  RETURN_IF_ERROR(CheckNewestLocked(worker, incarnation));
+  highest_incarnation_ = std::max(highest_incarnation_, incarnation);
   Worker& it = workers_[static_cast<size_t>(worker)];
+  if (it.incarnation != incarnation) {
+    it.incarnation = incarnation;
+    it.num_connections = 0;
+    for (auto& [name, round] : rounds_) round.here.erase(worker);
+  }
   it.seen = true;
   it.stopped = false;
-  it.incarnation = incarnation;
   ++it.num_connections;
   changed_.NotifyAll();
   return OkStatus();
 }
 
-void Roster::Leave(int worker) {
+void Roster::Leave(int worker, uint64_t incarnation) {
   base::MutexLock lock(mutex_);
   Worker& it = workers_[static_cast<size_t>(worker)];
+  if (it.incarnation != incarnation) return;
   if (--it.num_connections == 0) {
     it.left = std::chrono::steady_clock::now();
     changed_.NotifyAll();
   }
 }
 
-void Roster::Stop(int worker) {
+void Roster::Stop(int worker, uint64_t incarnation) {
   base::MutexLock lock(mutex_);
-  workers_[static_cast<size_t>(worker)].stopped = true;
+  Worker& it = workers_[static_cast<size_t>(worker)];
+  if (it.incarnation != incarnation) return;
+  it.stopped = true;
   changed_.NotifyAll();
 }
 
@@ -96,6 +125,7 @@ Status Roster::Barrier(const std::string& name, uint64_t its_round, int worker,
                        uint64_t incarnation, Deadline deadline,
                        const std::function<Status(int num_workers)>& complete) {
   base::MutexLock lock(mutex_);
+  RETURN_IF_ERROR(CheckNewestLocked(worker, incarnation));
   Round& it = rounds_[name];
   auto& [known, first] = it.begun[worker];
   if (known != incarnation) {
@@ -144,6 +174,7 @@ Status Roster::Barrier(const std::string& name, uint64_t its_round, int worker,
                               }()));
     }
     changed_.WaitUntil(mutex_, Earlier(deadline, NextLossLocked()));
+    RETURN_IF_ERROR(CheckNewestLocked(worker, incarnation));
   }
   return it.outcome;
 }
@@ -168,6 +199,8 @@ Status Roster::BeginTurn(const Caller& caller, Deadline deadline) {
   Numbers& mine = turns_[{caller.worker, caller.incarnation}];
   Status outcome;
   while (outcome.ok()) {
+    outcome = CheckNewestLocked(caller.worker, caller.incarnation);
+    if (!outcome.ok()) break;
     if (caller.number <= std::max(mine.begun, mine.ended)) break;
     const std::string cutting = OpenLocked(cuts_);
     if (cutting.empty() && num_cuts_wanted_ == 0) {
@@ -202,6 +235,8 @@ Status Roster::BeginCut(const Caller& caller, Deadline deadline) {
   ++num_cuts_wanted_;
   Status outcome;
   while (outcome.ok()) {
+    outcome = CheckNewestLocked(caller.worker, caller.incarnation);
+    if (!outcome.ok()) break;
     if (caller.number <= mine.ended) {
       outcome = FailedPrecondition("the save was given up");
       break;

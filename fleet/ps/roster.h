@@ -22,6 +22,8 @@ using base::Deadline;
 
 struct RosterOptions {
   int num_workers = 1;
+  // Incarnations that are given begin above those of lower epochs.
+  uint64_t epoch = 1;
   // A worker whose last connection ended without a good-bye counts as lost
   // after this, unless it is back.
   std::chrono::milliseconds grace = std::chrono::seconds(1);
@@ -35,13 +37,21 @@ class Roster final {
  public:
   explicit Roster(const RosterOptions& options);
 
+  // A number for a worker that begins, above all that were given or came here:
+  // of two incarnations of a worker the higher one is the newer.
+  uint64_t NewIncarnation();
+
   // A connection of a worker begins or ends. InvalidArgument for a worker that
-  // is none of the job's. Another `incarnation` is a worker that was started
-  // again: the turns and cuts of the one before are over.
+  // is none of the job's. A higher `incarnation` is a worker that was started
+  // again: the turns, cuts and places at barriers of the one before are gone,
+  // and its calls fail with FailedPrecondition, as Enter of a lower one does.
   Status Enter(int worker, uint64_t incarnation = 0);
-  void Leave(int worker);
+  void Leave(int worker, uint64_t incarnation = 0);
   // The worker is finished; its connections may end.
-  void Stop(int worker);
+  void Stop(int worker, uint64_t incarnation = 0);
+  // FailedPrecondition, with both numbers, when a newer incarnation of the
+  // worker was here.
+  Status CheckNewest(int worker, uint64_t incarnation) const;
 
   // Waits until all workers that have not stopped are at round `round` of the
   // barrier `name`; a worker counts its rounds from 0. One that was started
@@ -122,6 +132,8 @@ class Roster final {
     std::map<int, std::pair<uint64_t, uint64_t>> begun;
   };
 
+  Status CheckNewestLocked(int worker, uint64_t incarnation) const
+      REQUIRES(mutex_);
   bool LostLocked(const Worker& worker) const REQUIRES(mutex_);
   bool NeededLocked(const Worker& worker) const REQUIRES(mutex_);
   // "worker 2 (not seen yet)", "worker 3 (lost)".
@@ -139,6 +151,7 @@ class Roster final {
   mutable base::Mutex mutex_;
   base::CondVar changed_;
   Status aborted_ GUARDED_BY(mutex_);
+  uint64_t highest_incarnation_ GUARDED_BY(mutex_);
   std::vector<Worker> workers_ GUARDED_BY(mutex_);
   std::map<std::string, Round> rounds_ GUARDED_BY(mutex_);
   std::map<Who, Numbers> turns_ GUARDED_BY(mutex_);

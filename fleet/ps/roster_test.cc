@@ -85,6 +85,46 @@ TEST(Roster, LetsAWorkerThatWasStartedAgainJoinTheOthersRound) {
   both(6, 1, 8);
 }
 
+TEST(Roster, GivesIncarnationsInAscendingOrder) {
+  Roster first({.num_workers = 1, .epoch = 1});
+  const uint64_t a = first.NewIncarnation();
+  const uint64_t b = first.NewIncarnation();
+  EXPECT_LT(a, b);
+  // A server that was started again gives higher ones, and none that somebody
+  // has already.
+  Roster second({.num_workers = 1, .epoch = 2});
+  EXPECT_LT(b, second.NewIncarnation());
+  Roster same({.num_workers = 1, .epoch = 1});
+  ASSERT_OK(same.Enter(0, b));
+  EXPECT_LT(b, same.NewIncarnation());
+}
+
+TEST(Roster, RefusesAnOlderIncarnationByName) {
+  Roster roster({.num_workers = 2, .grace = 20ms});
+  ASSERT_OK(roster.Enter(0, 1));
+  ASSERT_OK(roster.Enter(1, 7));
+  std::thread waiter([&] {
+    EXPECT_THAT(roster.Barrier("b", 0, 1, 7, Soon(), {}),
+                StatusIs(StatusCode::kFailedPrecondition,
+                         HasSubstr("worker 1 was started again (incarnation "
+                                   "8); this is incarnation 7")));
+  });
+  ASSERT_OK(roster.Enter(1, 8));
+  waiter.join();
+  const auto refused = HasCode(StatusCode::kFailedPrecondition);
+  EXPECT_THAT(roster.Enter(1, 7), refused);
+  EXPECT_THAT(roster.Barrier("b", 0, 1, 7, Soon(), {}), refused);
+  EXPECT_THAT(roster.BeginTurn({1, 7, 1}, Soon()), refused);
+  EXPECT_THAT(roster.BeginCut({1, 7, 1}, Soon()), refused);
+  // The place of the old one at the barrier is not the new one's, and what the
+  // old one does harms it no more.
+  roster.Stop(1, 7);
+  roster.Leave(1, 7);
+  EXPECT_THAT(roster.Barrier("b", 0, 0, 1, Deadline::After(60ms), {}),
+              StatusIs(StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("worker 1"), Not(HasSubstr("lost")))));
+}
+
 TEST(Roster, DoesNotWaitForAWorkerThatStopped) {
   Roster roster({.num_workers = 2});
   ASSERT_OK(roster.Enter(0));
@@ -290,11 +330,11 @@ TEST(RosterCut, DoesNotWaitForWorkersThatAreGone) {
   Roster roster({.num_workers = 4, .grace = 20ms});
   for (int i = 0; i < 4; ++i) ASSERT_OK(roster.Enter(i, 1));
   for (int i = 0; i < 3; ++i) ASSERT_OK(roster.BeginTurn(CallOf(i, 1), Soon()));
-  roster.Stop(0);
-  roster.Leave(1);                // lost after the grace
+  roster.Stop(0, 1);
+  roster.Leave(1, 1);             // lost after the grace
   ASSERT_OK(roster.Enter(2, 2));  // started again
   ASSERT_OK(roster.BeginCut(CallOf(3, 1), Soon()));
-  roster.Leave(3);
+  roster.Leave(3, 1);
   // The turn of a new life, while the cut of a lost worker is open.
   EXPECT_OK(roster.BeginTurn(CallOf(2, 1, 2), Soon()));
 }

@@ -319,8 +319,8 @@ TEST_F(ServingTest, IsGivenUpWhenTheSignOfItsLifeIsLost) {
   options.server.push_delay = 5s;
   auto serving = Serving::Start(options);
   ASSERT_OK(serving);
-  // Connections in the order in which they are made: one for calls, then the
-  // one that carries nothing.
+  // Connections in the order in which they are made: the one that carries
+  // nothing, then one for calls.
   std::vector<channel::Channel*> made;
   auto client = PsClient::Connect(
       1,
@@ -333,7 +333,7 @@ TEST_F(ServingTest, IsGivenUpWhenTheSignOfItsLifeIsLost) {
   ASSERT_OK(client);
   ASSERT_OK((*client)->CreateTables(Specs(), Soon()));
   ASSERT_EQ(made.size(), 2u);
-  made[1]->Abort(Unavailable("its host is gone"));
+  made[0]->Abort(Unavailable("its host is gone"));
   EXPECT_THAT(
       (*client)->Push(kRows, std::vector<Key>{1}, std::vector<float>(2),
                       Soon()),
@@ -355,7 +355,7 @@ TEST_F(ServingTest, AWorkerWithoutASignOfLifeIsLostThoughItsCallsAreOpen) {
       {}, Soon());
   ASSERT_OK(client);
   ASSERT_EQ(made.size(), 2u);
-  made[1]->Abort(Unavailable("its host is gone"));
+  made[0]->Abort(Unavailable("its host is gone"));
   // The connection for calls is as it was, and nothing comes over it.
   EXPECT_THAT(
       (*serving)->server().WaitUntilStopped(Soon()),

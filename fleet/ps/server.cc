@@ -32,7 +32,7 @@ std::string RandomName() {
 
 PsServer::PsServer(const PsServerOptions& options)
     : options_(options),
-      roster_({options.num_workers, options.worker_grace,
+      roster_({options.num_workers, options.epoch, options.worker_grace,
                options.go_on_without_lost_workers}) {
   max_request_ = sizeof(RequestHead) + kChunkByteSize + kMaxChunkKeys * 20;
 }
@@ -235,7 +235,7 @@ Status PsServer::AcceptOne(channel::Listener& listener) {
   const char* network =
       options_.carrier == channel::Carrier::kUcx ? "ucx" : "tcp";
   Adopt(std::move(came.channel),
-        listener.address().is_local() ? "shared memory" : network);
+        listener.address().is_local() ? "shared memory" : network, came.peer);
   return OkStatus();
 }
 
@@ -243,11 +243,12 @@ std::unique_ptr<Channel> PsServer::ConnectInProcess(const std::string& name) {
   auto [ours, theirs] = channel::MakeInProcessPair(
       {.first_name = name,
        .second_name = base::Concat("server ", options_.rank)});
-  Adopt(std::move(theirs), "memory of the process");
+  Adopt(std::move(theirs), "memory of the process", std::nullopt);
   return std::move(ours);
 }
 
-void PsServer::Adopt(std::unique_ptr<Channel> channel, const char* way) {
+void PsServer::Adopt(std::unique_ptr<Channel> channel, const char* way,
+                     const std::optional<channel::Identity>& peer) {
   std::list<Connection> ended;
   {
     base::MutexLock lock(mutex_);
@@ -260,6 +261,7 @@ void PsServer::Adopt(std::unique_ptr<Channel> channel, const char* way) {
     Connection& connection = connections_.emplace_back();
     connection.channel = std::move(channel);
     connection.way = way;
+    connection.peer = peer;
     try {
       connection.thread = std::jthread([this, &connection] {
         Serve(connection);
@@ -332,7 +334,7 @@ void PsServer::Serve(Connection& connection) {
     outcome = base::CatchExceptions([&] { return ServeOne(session); });
   }
   EndConnectionsOf(connection);
-  if (session.worker >= 0) roster_.Leave(session.worker);
+  if (session.worker >= 0) roster_.Leave(session.worker, session.incarnation);
   if (outcome.code() == StatusCode::kInvalidArgument ||
       outcome.code() == StatusCode::kDataLoss ||
       outcome.code() == StatusCode::kInternal) {

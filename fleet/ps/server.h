@@ -18,6 +18,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -41,6 +42,8 @@ namespace fleet::ps {
 
 struct PsServerOptions {
   int32_t rank = 0;
+  // Higher each time that this server is started within a job.
+  uint64_t epoch = 1;
   uint32_t num_servers = 1;
   int num_workers = 1;
   std::string secret;  // see channel::MeetOptions
@@ -154,11 +157,16 @@ class PsServer final {
     std::string spec;  // what it was made from, if workers described it
   };
 
-  // A worker's numbered requests. Outlives a connection, so that a push that
-  // comes again is known.
+  // Numbered requests of one incarnation of a worker. Outlives a connection, so
+  // that a push that comes again is known.
   struct Lane {
+    explicit Lane(uint64_t of) : incarnation(of) {}
+
+    const uint64_t incarnation;
     base::Mutex mutex;  // held while a push is applied
-    uint64_t incarnation GUARDED_BY(mutex) = 0;
+    // A newer incarnation is here: nothing more is done for this one. Set under
+    // the mutex, so that what is being applied is applied whole.
+    std::atomic<bool> fenced = false;
     uint64_t last_sequence GUARDED_BY(mutex) = 0;
     Status last_outcome GUARDED_BY(mutex);
     // Of a dense gradient that comes in parts.
@@ -192,6 +200,8 @@ class PsServer final {
   struct Connection {
     std::unique_ptr<channel::Channel> channel;
     const char* way = "";  // see PsServerOptions::on_arrival
+    // Who is at the other end, where a hello has shown it.
+    std::optional<channel::Identity> peer;
     std::atomic<bool> ended = false;
     // As kHello said it; written under mutex_.
     int worker = -1;
@@ -205,7 +215,8 @@ class PsServer final {
   Status AcceptFrom(Result<std::unique_ptr<channel::Listener>> listener);
   void AcceptLoop(channel::Listener& listener);
   Status AcceptOne(channel::Listener& listener);
-  void Adopt(std::unique_ptr<channel::Channel> channel, const char* way);
+  void Adopt(std::unique_ptr<channel::Channel> channel, const char* way,
+             const std::optional<channel::Identity>& peer);
   void Serve(Connection& connection);
   // The connection that carries nothing has ended, which is how a worker whose
   // host vanished is known: the kernel goes on for a quarter of an hour with
@@ -221,7 +232,13 @@ class PsServer final {
   // What to send back, or why not. The payload lies in the session.
   Result<std::span<const std::byte>> Handle(Session& session,
                                             const Request& request);
-  Status HandleHello(Session& session, const Request& request);
+  Result<std::span<const std::byte>> HandleHello(Session& session,
+                                                 const Request& request);
+  // Refuses what lanes of older incarnations of the worker bring from here on,
+  // and forgets them.
+  void FenceOlder(int worker, uint64_t incarnation);
+  // FailedPrecondition when the session's worker was started again.
+  Status CheckFence(const Session& session) const;
   Result<std::span<const std::byte>> HandlePull(Session& session,
                                                 const Request& request);
   Result<std::span<const std::byte>> PullDense(Session& session,
@@ -280,8 +297,10 @@ class PsServer final {
   bool aborted_ GUARDED_BY(mutex_) = false;
   base::CondVar aborting_;
   std::list<Connection> connections_ GUARDED_BY(mutex_);
+  // By worker and number, of the newest incarnation of each.
   std::map<std::pair<int, uint32_t>, std::shared_ptr<Lane>> lanes_
       GUARDED_BY(mutex_);
+  std::map<int, uint64_t> newest_ GUARDED_BY(mutex_);  // incarnations
 
   // Of the step that workers finish: those without gradients, and whether the
   // one before was of such alone.

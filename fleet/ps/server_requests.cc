@@ -58,13 +58,11 @@ Result<std::span<const std::byte>> PsServer::Handle(Session& session,
     session.text = Encode(Describe());
     return BytesOf(session.text);
   }
-  if (head.op == Op::kHello) {
-    RETURN_IF_ERROR(HandleHello(session, request));
-    return Nothing();
-  }
+  if (head.op == Op::kHello) return HandleHello(session, request);
   if (session.worker < 0) {
     return FailedPrecondition("a request before the hello");
   }
+  RETURN_IF_ERROR(CheckFence(session));
   switch (head.op) {
     case Op::kPull:
       return HandlePull(session, request);
@@ -109,7 +107,7 @@ Result<std::span<const std::byte>> PsServer::Handle(Session& session,
       RETURN_IF_ERROR(HandleTurn(session, head));
       return Nothing();
     case Op::kBye:
-      roster_.Stop(session.worker);
+      roster_.Stop(session.worker, session.incarnation);
       return Nothing();
     default:
       return InvalidArgument("an unknown request, ",
@@ -117,38 +115,86 @@ Result<std::span<const std::byte>> PsServer::Handle(Session& session,
   }
 }
 
-Status PsServer::HandleHello(Session& session, const Request& request) {
+Status PsServer::CheckFence(const Session& session) const {
+  if (!session.lane->fenced.load(std::memory_order_relaxed)) return OkStatus();
+  return roster_.CheckNewest(session.worker, session.incarnation);
+}
+
+void PsServer::FenceOlder(int worker, uint64_t incarnation) {
+  std::vector<std::shared_ptr<Lane>> older;
+  {
+    base::MutexLock lock(mutex_);
+    uint64_t& newest = newest_[worker];
+    newest = std::max(newest, incarnation);
+    auto it = lanes_.lower_bound({worker, 0});
+    while (it != lanes_.end() && it->first.first == worker) {
+      if (it->second->incarnation < newest) {
+        older.push_back(std::move(it->second));
+        it = lanes_.erase(it);
+      } else {
+        ++it;
+      }
+    }
+  }
+  for (const std::shared_ptr<Lane>& lane : older) {
+    // Waits for a push that is being applied.
+    base::MutexLock lock(lane->mutex);
+    lane->fenced = true;
+    lane->gathered = {};
+  }
+}
+
+Result<std::span<const std::byte>> PsServer::HandleHello(
+    Session& session, const Request& request) {
   channel::MessageReader in(base::TextOf(request.body));
   const auto worker = static_cast<int>(in.U32());
   const uint32_t lane_number = in.U32();
-  const uint64_t incarnation = in.U64();
+  uint64_t incarnation = in.U64();
   RETURN_IF_ERROR(in.Finish());
   if (session.worker >= 0) return FailedPrecondition("a second hello");
+  Connection& connection = *session.connection;
+  const std::optional<channel::Identity>& peer = connection.peer;
+  if (peer.has_value() &&
+      (peer->kind != channel::ProcessKind::kWorker || peer->rank != worker)) {
+    return InvalidArgument("a hello of worker ", worker, " on a connection of ",
+                           peer->Name());
+  }
+  if (incarnation == 0) {
+    if (options_.rank != 0) {
+      return FailedPrecondition("worker ", worker,
+                                " has no incarnation yet: server 0 gives them");
+    }
+    incarnation = roster_.NewIncarnation();
+  }
   RETURN_IF_ERROR(roster_.Enter(worker, incarnation));
   session.worker = worker;
   session.incarnation = incarnation;
+  FenceOlder(worker, incarnation);
+  session.lane = std::make_shared<Lane>(incarnation);
   {
     base::MutexLock lock(mutex_);
-    std::shared_ptr<Lane>& lane = lanes_[{worker, lane_number}];
-    if (lane == nullptr) lane = std::make_shared<Lane>();
-    session.lane = lane;
-    Connection& connection = *session.connection;
+    // A newer one may have come since.
+    if (newest_[worker] == incarnation) {
+      std::shared_ptr<Lane>& lane = lanes_[{worker, lane_number}];
+      if (lane == nullptr) lane = session.lane;
+      session.lane = lane;
+    } else {
+      session.lane->fenced = true;
+    }
     connection.worker = worker;
     connection.incarnation = incarnation;
     connection.carries_nothing = lane_number == kLifeLane;
   }
-  // Waits for a push of the connection before, if one is still at work.
-  base::MutexLock lock(session.lane->mutex);
-  if (session.lane->incarnation != incarnation) {
-    session.lane->incarnation = incarnation;
-    session.lane->last_sequence = 0;
-    session.lane->last_outcome = OkStatus();
-    session.lane->gathered = {};
+  {
+    // Waits for a push of the connection before, if one is still at work.
+    base::MutexLock lock(session.lane->mutex);
+    RETURN_IF_ERROR(CheckFence(session));
   }
   if (lane_number == kLifeLane && options_.on_arrival) {
-    options_.on_arrival(worker, session.connection->way);
+    options_.on_arrival(worker, connection.way);
   }
-  return OkStatus();
+  session.text = channel::MessageWriter().U64(incarnation).Take();
+  return BytesOf(session.text);
 }
 
 Result<std::span<const std::byte>> PsServer::HandlePull(
@@ -200,6 +246,7 @@ Status PsServer::HandleUpdate(Session& session, const Request& request) {
   }
   Lane& lane = *session.lane;
   base::MutexLock lock(lane.mutex);
+  RETURN_IF_ERROR(CheckFence(session));
   if (request.head.sequence <= lane.last_sequence) {
     num_repeated_.fetch_add(1, std::memory_order_relaxed);
     return request.head.sequence == lane.last_sequence ? lane.last_outcome
@@ -298,6 +345,7 @@ Result<std::span<const std::byte>> PsServer::HandleTakeChanges(
   // are, and kept.
   Lane& lane = *session.lane;
   base::MutexLock lock(lane.mutex);
+  RETURN_IF_ERROR(CheckFence(session));
   if (request.head.sequence > lane.last_sequence) {
     ASSIGN_OR_RETURN(
         const std::vector<table::Key> keys,
@@ -463,6 +511,7 @@ Result<std::span<const std::byte>> PsServer::HandleShrink(
   // count again.
   Lane& lane = *session.lane;
   base::MutexLock lock(lane.mutex);
+  RETURN_IF_ERROR(CheckFence(session));
   if (request.head.sequence > lane.last_sequence) {
     const Result<uint64_t> erased =
         table->sparse->Shrink(static_cast<uint32_t>(request.head.count));
