@@ -7,8 +7,8 @@ stands in the back quotes of a table, or at the beginning of a line of a walk; `
 stands for anything. A name without a folder is in that of the name before it, and in a
 README in the README's.
 
-The table "Every file" of docs/architecture.md names every file of the product, without
-its ending.
+The tables below "Every file" in docs/architecture.md, one for each folder, have a row for
+each file of the product: its name without the ending, and what it holds.
 """
 
 import pathlib
@@ -17,8 +17,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCE = re.compile(r"[\w/.*<>-]+\.(?:cc|h|py)$")
-
-
+ENDINGS = (".h", ".cc", ".py")
+PRODUCT = ("fleet", "python/src", "python/paddle", "cmd")
 ROOMS = ("fleet/", "python/", "cmd/", "tests/", "cmake/")
 
 
@@ -44,60 +44,50 @@ def missing(path):
                 yield f"{path.relative_to(ROOT)}:{number}: there is no {name}"
 
 
-def rows_of_files(text):
-    """(folders, words) for each row of the table "Every file"."""
-    table = text.partition("\n## Every file\n")[2]
-    for line in table.split("\n"):
-        if line.startswith("| `"):
-            folders, _, files = line.strip("| ").partition(" | ")
-            yield re.findall(r"[\w/]+", folders), re.findall(r"[\w*]+", files)
-
-
 def is_product(path):
-    return path.suffix in (".cc", ".h", ".py") and not re.search(
+    return path.suffix in ENDINGS and not re.search(
         r"_test$|conformance|_benchmark$|^__\w+__$", path.stem
     )
 
 
-def unnamed():
-    """Files of the product that the table "Every file" does not name."""
-    page = ROOT / "docs/architecture.md"
-    named = {}
-    for folders, words in rows_of_files(page.read_text(encoding="utf8")):
-        for folder in folders:
-            home = folder if "/" in folder else f"python/paddle/{folder}"
-            named[home] = words
-    for home, words in named.items():
-        if home == "python/paddle/fluid":  # Paddle's own names
-            continue
+def rows_of_files(text):
+    """(line, folder, names, what they hold) for each row of the tables "Every file"."""
+    before, _, tables = text.partition("\n## Every file\n")
+    folder = None
+    for number, line in enumerate(tables.split("\n"), before.count("\n") + 3):
+        if line.startswith("### "):
+            folder = line[4:]
+        elif line.startswith("| `"):
+            names, _, what = line.strip("| ").partition(" | ")
+            yield number, folder, re.findall(r"`([^`]+)`", names), what
+
+
+def wrong_rows():
+    """Rows of "Every file" that name no file or say nothing, and files without a row."""
+    page = "docs/architecture.md"
+    text = (ROOT / page).read_text(encoding="utf8")
+    named = set()
+    for number, folder, names, what in rows_of_files(text):
+        for name in names:
+            file = f"{folder}/{name}"
+            if file in named:
+                yield f"{page}:{number}: {file} has a row already"
+            if not any((ROOT / f"{file}{ending}").is_file() for ending in ENDINGS):
+                yield f"{page}:{number}: there is no {file}"
+            if not what:
+                yield f"{page}:{number}: what does {file} hold?"
+            named.add(file)
+    for home in PRODUCT:
         for path in sorted((ROOT / home).rglob("*")):
-            folder = path.parent.relative_to(ROOT).as_posix()
-            if is_product(path) and nearest(folder, named) == home:
-                if not any(stands_for(word, path.stem, words) for word in words):
-                    yield f"{page.relative_to(ROOT)}: {path.relative_to(ROOT)} is not named"
-
-
-def nearest(folder, named):
-    """The longest of `named` that holds `folder`."""
-    while folder and folder not in named:
-        folder = folder.rpartition("/")[0]
-    return folder
-
-
-def stands_for(word, stem, words):
-    """`direct_*` stands for direct_conv where the row also says conv."""
-    start, star, end = word.partition("*")
-    if not star:
-        return word == stem
-    if not (stem.startswith(start) and stem.endswith(end)):
-        return False
-    return end != "" or stem.removeprefix(start) in words
+            file = path.relative_to(ROOT)
+            if is_product(path) and file.with_suffix("").as_posix() not in named:
+                yield f"{page}: {file} has no row"
 
 
 def main():
     pages = [ROOT / "docs/architecture.md", *sorted(ROOT.glob("fleet/*/README.md"))]
     problems = [problem for page in pages for problem in missing(page)]
-    problems += unnamed()
+    problems += wrong_rows()
     print(*problems, sep="\n", end="\n" if problems else "", file=sys.stderr)
     print(f"map: {len(pages)} pages, {len(problems)} problems")
     return bool(problems)
