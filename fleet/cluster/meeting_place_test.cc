@@ -133,7 +133,7 @@ MeetingPlace PlaceAt(std::initializer_list<const char*> addresses) {
 }
 
 std::string ListenedAt(const MeetingPlace& place) {
-  const auto listener = ListenAt(place, {}, Patient());
+  const auto listener = ListenAt(place, {}, Soon());
   return listener.ok() ? (*listener)->address().host : "";
 }
 
@@ -154,9 +154,8 @@ TEST(ListenAt, TakesAllAddressesForTheNameOfAHost) {
 
 TEST(ListenAt, TakesTheNextGuessWhenOneIsTaken) {
   const Port taken;
-  const auto listener =
-      ListenAt(PlaceAt({ToString(taken.endpoint()).c_str(), "127.0.0.3:0"}), {},
-               Patient());
+  const auto listener = ListenAt(
+      PlaceAt({ToString(taken.endpoint()).c_str(), "127.0.0.3:0"}), {}, Soon());
   ASSERT_OK(listener);
   EXPECT_EQ((*listener)->address().host, "127.0.0.3");
 }
@@ -172,7 +171,7 @@ TEST(ListenAt, SaysWhichAddressIsTaken) {
 
 TEST(ListenAt, SaysThatAnAddressIsNotOfThisHost) {
   // An address for documentation, which no host has.
-  EXPECT_THAT(ListenAt(PlaceAt({"198.51.100.1:7000"}), {}, Patient()),
+  EXPECT_THAT(ListenAt(PlaceAt({"198.51.100.1:7000"}), {}, Soon()),
               StatusIs(StatusCode::kUnavailable,
                        HasSubstr("listen at 198.51.100.1:7000")));
 }

@@ -75,7 +75,7 @@ class Process {
 
   // The next line; what went wrong if there is none.
   std::string Hear() {
-    const base::Deadline end = Patient();
+    const base::Deadline end = Soon();
     while (heard_.find('\n') == std::string::npos) {
       pollfd entry{ear_, POLLIN, 0};
       const int ready = poll(&entry, 1, channel::PollTimeout(end));
@@ -118,7 +118,7 @@ class JobOfProcesses {
 
   static void Live(const Role& role, JoinOptions options, const Mouth& mouth,
                    const Body& body) {
-    auto joined = Membership::Join(role, std::move(options), Patient());
+    auto joined = Membership::Join(role, std::move(options), Soon());
     if (!joined.ok()) {
       mouth.Say(joined.status().message());
       return;
@@ -190,7 +190,7 @@ TEST(MembershipProcess, ABusyRankIsAlive) {
     const base::Deadline end = base::Deadline::After(std::chrono::seconds(5));
     while (!end.expired()) continue;
     const Status met =
-        me.store().Barrier("still here", me.rank(), me.size(), Patient());
+        me.store().Barrier("still here", me.rank(), me.size(), Soon());
     mouth.Say(met.ToString());
   });
   EXPECT_EQ(job[0].Hear(), "OK");
@@ -208,7 +208,7 @@ TEST(MembershipProcess, ARankThatExitsWithoutAWordIsDead) {
 TEST(MembershipProcess, ARankThatLeavesEarlyIsNotDead) {
   JobOfProcesses job(3, Options(), [](Membership& me, const Mouth&) {
     if (me.rank() != 2) return;
-    me.Leave(Patient());
+    me.Leave(Soon());
     _exit(0);
   });
   EXPECT_THAT(job[0].Hear(), StartsWith("left 2: "));
@@ -226,10 +226,10 @@ TEST(MembershipProcess, AKilledRankIsToldThoughItsChildLives) {
     const pid_t child = fork();
     if (child == 0) {
       // Its copy of the membership is nothing that it could use or end.
-      const Status used = me.store().Set("key", "value", Patient());
+      const Status used = me.store().Set("key", "value", Soon());
       mouth.Say(base::Concat("child ",
                              used.code() == StatusCode::kFailedPrecondition));
-      const base::Deadline end = Patient();
+      const base::Deadline end = Soon();
       while (getppid() == rank && !end.expired()) usleep(1000);
       usleep(500'000);
       _exit(0);

@@ -37,7 +37,7 @@ class Job {
         JoinOptions options = Options();
         if (rank == 0) options.listen_fd = listen_fd_ = port_.Release();
         auto joined = Membership::Join(Worker(rank, size, port_.endpoint()),
-                                       std::move(options), Patient());
+                                       std::move(options), Soon());
         EXPECT_OK(joined);
         if (joined.ok()) members_[rank] = std::move(*joined);
       });
@@ -72,7 +72,7 @@ class Reader {
 
   std::vector<News> Wait(size_t count) {
     MutexLock lock(mutex_);
-    const Deadline end = Patient();
+    const Deadline end = Soon();
     while (news_.size() < count) {
       if (!changed_.WaitUntil(mutex_, end)) break;
     }
@@ -109,10 +109,10 @@ TEST(Membership, AJobOfOneNeedsNoNetwork) {
                        Membership::Join(role, {}, Deadline::After(0s)));
   EXPECT_EQ(alone->rank(), 0);
   EXPECT_EQ(alone->size(), 1);
-  EXPECT_OK(alone->store().Set("key", "value", Patient()));
-  EXPECT_EQ(alone->store().Get("key", Patient()).value(), "value");
-  EXPECT_OK(alone->store().Barrier("all", 0, 1, Patient()));
-  alone->Leave(Patient());
+  EXPECT_OK(alone->store().Set("key", "value", Soon()));
+  EXPECT_EQ(alone->store().Get("key", Soon()).value(), "value");
+  EXPECT_OK(alone->store().Barrier("all", 0, 1, Soon()));
+  alone->Leave(Soon());
 }
 
 TEST(Membership, AllRanksAgreeOnWhatTheJobIs) {
@@ -147,23 +147,23 @@ TEST(Membership, ADeathIsToldToAllOthers) {
 TEST(Membership, ADeathEndsTheStoresWaits) {
   Job job(3);
   std::thread waits([&] {
-    EXPECT_THAT(job[1].store().Wait({"never"}, Patient()),
+    EXPECT_THAT(job[1].store().Wait({"never"}, Soon()),
                 StatusIs(StatusCode::kUnavailable, HasSubstr("rank 2")));
   });
   job.Kill(2);
-  EXPECT_THAT(job[0].store().Barrier("all", 0, 3, Patient()),
+  EXPECT_THAT(job[0].store().Barrier("all", 0, 3, Soon()),
               StatusIs(StatusCode::kUnavailable, HasSubstr("rank 2")));
   waits.join();
   // What needs not wait goes on.
-  EXPECT_OK(job[1].store().Set("key", "value", Patient()));
-  EXPECT_EQ(job[0].store().Get("key", Patient()).value(), "value");
+  EXPECT_OK(job[1].store().Set("key", "value", Soon()));
+  EXPECT_EQ(job[0].store().Get("key", Soon()).value(), "value");
 }
 
 TEST(Membership, TheDeathOfRankZeroEndsTheStore) {
   Job job(3);
   Reader at_two(job[2]);
   std::thread waits([&] {
-    EXPECT_THAT(job[1].store().Wait({"never"}, Patient()),
+    EXPECT_THAT(job[1].store().Wait({"never"}, Soon()),
                 StatusIs(StatusCode::kUnavailable, HasSubstr("rank 0 (")));
   });
   job.Kill(0);
@@ -172,7 +172,7 @@ TEST(Membership, TheDeathOfRankZeroEndsTheStore) {
   ASSERT_EQ(news.size(), 1);
   EXPECT_EQ(news[0].kind, News::Kind::kDied);
   EXPECT_EQ(news[0].rank, 0);
-  EXPECT_THAT(job[2].store().Set("key", "value", Patient()),
+  EXPECT_THAT(job[2].store().Set("key", "value", Soon()),
               StatusIs(StatusCode::kUnavailable, HasSubstr("rank 0 (")));
 }
 
@@ -180,7 +180,7 @@ TEST(Membership, WhoLeavesIsNotDead) {
   Job job(3);
   Reader at_zero(job[0]);
   Reader at_one(job[1]);
-  job[2].Leave(Patient());
+  job[2].Leave(Soon());
   job.Kill(2);
   for (Reader* reader : {&at_zero, &at_one}) {
     const std::vector<News> news = reader->Wait(1);
@@ -188,9 +188,9 @@ TEST(Membership, WhoLeavesIsNotDead) {
     EXPECT_EQ(news[0].kind, News::Kind::kLeft);
     EXPECT_EQ(news[0].rank, 2);
   }
-  std::thread zero([&] { job[0].Leave(Patient()); });
-  EXPECT_OK(job[1].store().Set("key", "value", Patient()));
-  job[1].Leave(Patient());
+  std::thread zero([&] { job[0].Leave(Soon()); });
+  EXPECT_OK(job[1].store().Set("key", "value", Soon()));
+  job[1].Leave(Soon());
   zero.join();
   EXPECT_EQ(at_zero.Wait(2).back().rank, 1);
 }
@@ -330,7 +330,7 @@ class WaitingJob {
   Role role(int rank) { return Worker(rank, 2, port_.endpoint()); }
   const Endpoint& endpoint() { return port_.endpoint(); }
   Membership& Join(int rank) {
-    auto joined = Membership::Join(role(rank), options_[rank], Patient());
+    auto joined = Membership::Join(role(rank), options_[rank], Soon());
     EXPECT_OK(joined);
     members_[rank] = std::move(*joined);
     return *members_[rank];
@@ -347,10 +347,10 @@ TEST(MembershipJoin, AWrongSecretIsRefusedAndDisturbsNobody) {
   WaitingJob job;
   JoinOptions wrong = Options();
   wrong.secret = "another";
-  EXPECT_THAT(Membership::Join(job.role(1), wrong, Patient()),
+  EXPECT_THAT(Membership::Join(job.role(1), wrong, Soon()),
               StatusIs(StatusCode::kFailedPrecondition, HasSubstr("secret")));
   wrong.secret = "";
-  EXPECT_THAT(Membership::Join(job.role(1), wrong, Patient()),
+  EXPECT_THAT(Membership::Join(job.role(1), wrong, Soon()),
               StatusIs(StatusCode::kFailedPrecondition, HasSubstr("secret")));
 }
 
@@ -389,13 +389,13 @@ TEST(MembershipJoin, NonsenseAfterTheHelloDisturbsNobody) {
        {std::string("\xff nonsense"), std::string("\1"), std::string("\2"),
         std::string("\4"), std::string(1000, '\1')}) {
     ASSERT_OK_AND_ASSIGN(channel::Connection connection,
-                         channel::Connect(address, options, Patient()));
-    ASSERT_OK(connection.channel->Send(std::as_bytes(std::span(nonsense)),
-                                       Patient()));
+                         channel::Connect(address, options, Soon()));
+    ASSERT_OK(
+        connection.channel->Send(std::as_bytes(std::span(nonsense)), Soon()));
     // Beats may come before the end.
     Status end;
     while (end.ok()) {
-      end = connection.channel->RecvMessage(1000, Patient()).status();
+      end = connection.channel->RecvMessage(1000, Soon()).status();
     }
     EXPECT_THAT(end, HasCode(StatusCode::kUnavailable));
   }
@@ -409,8 +409,8 @@ TEST(MembershipJoin, ACallThatIsMadeTwiceEndsItsCallerOnly) {
   host_options.listen_fd = port.Release();
   std::unique_ptr<Membership> zero;
   std::thread host([&] {
-    auto joined = Membership::Join(Worker(0, 2, port.endpoint()), host_options,
-                                   Patient());
+    auto joined =
+        Membership::Join(Worker(0, 2, port.endpoint()), host_options, Soon());
     EXPECT_OK(joined);
     if (joined.ok()) zero = std::move(*joined);
   });
@@ -418,11 +418,11 @@ TEST(MembershipJoin, ACallThatIsMadeTwiceEndsItsCallerOnly) {
   options.self = {channel::ProcessKind::kWorker, 1};
   options.secret = Options().secret;
   auto connection = channel::Connect(
-      FindMeetingPlace(role).value().addresses.front(), options, Patient());
+      FindMeetingPlace(role).value().addresses.front(), options, Soon());
   ASSERT_OK(connection);
   channel::Channel& wire = *connection->channel;
   auto send = [&](const std::string& message) {
-    EXPECT_OK(wire.Send(std::as_bytes(std::span(message)), Patient()));
+    EXPECT_OK(wire.Send(std::as_bytes(std::span(message)), Soon()));
   };
   send(Encode(MakeJoinRequest(role, {})));
   host.join();
@@ -433,7 +433,7 @@ TEST(MembershipJoin, ACallThatIsMadeTwiceEndsItsCallerOnly) {
     send(MakeMessage(MessageKind::kRequest, std::move(wait)));
   }
   Status end;
-  while (end.ok()) end = wire.RecvMessage(1000, Patient()).status();
+  while (end.ok()) end = wire.RecvMessage(1000, Soon()).status();
   EXPECT_THAT(end, HasCode(StatusCode::kUnavailable));
   Reader at_zero(*zero);
   const std::vector<News> news = at_zero.Wait(1);
@@ -442,7 +442,7 @@ TEST(MembershipJoin, ACallThatIsMadeTwiceEndsItsCallerOnly) {
   EXPECT_EQ(news[0].rank, 1);
   EXPECT_THAT(news[0].why.message(),
               HasSubstr("was shut out: store: a second call 5"));
-  EXPECT_OK(zero->store().Set("key", "value", Patient()));
+  EXPECT_OK(zero->store().Set("key", "value", Soon()));
 }
 
 TEST(MembershipJoin, RankZeroTakesASocketOnlyIfItListensAtThePlace) {
@@ -482,34 +482,34 @@ TEST(MembershipJoin, ASecondProcessOfOneRankIsRefused) {
 TEST(MembershipJoin, AThirdProcessInAFullJobIsRefused) {
   Job job(2);
   Reader at_zero(job[0]);
-  EXPECT_THAT(Membership::Join(job.role(1), Options(), Patient()),
+  EXPECT_THAT(Membership::Join(job.role(1), Options(), Soon()),
               StatusIs(StatusCode::kFailedPrecondition,
                        HasSubstr("is not the only rank 1")));
-  EXPECT_OK(job[1].store().Set("key", "value", Patient()));
+  EXPECT_OK(job[1].store().Set("key", "value", Soon()));
 }
 
 TEST(MembershipJoin, TheSameProcessesJoinAgainAfterTheyLeft) {
   Job job(2);
-  job[1].Leave(Patient());
+  job[1].Leave(Soon());
   // Rank 1 is there again before rank 0 has left, which still listens.
   testing::SleepingThreads waiters;
   std::thread again([&] {
     waiters.Enter();
-    auto guest = Membership::Join(job.role(1), Options(), Patient());
+    auto guest = Membership::Join(job.role(1), Options(), Soon());
     ASSERT_OK(guest);
-    EXPECT_OK((*guest)->store().Wait({"key"}, Patient()));
-    (*guest)->Leave(Patient());
+    EXPECT_OK((*guest)->store().Wait({"key"}, Soon()));
+    (*guest)->Leave(Soon());
   });
   waiters.Await(1);
-  job[0].Leave(Patient());
+  job[0].Leave(Soon());
   JoinOptions options = Options();
   options.listen_fd = job.listen_fd();
-  auto host = Membership::Join(job.role(0), options, Patient());
+  auto host = Membership::Join(job.role(0), options, Soon());
   EXPECT_OK(host);
   if (host.ok()) {
     EXPECT_NE((*host)->job_id(), job[0].job_id());
-    EXPECT_OK((*host)->store().Set("key", "value", Patient()));
-    (*host)->Leave(Patient());
+    EXPECT_OK((*host)->store().Set("key", "value", Soon()));
+    (*host)->Leave(Soon());
   }
   again.join();
 }
@@ -521,7 +521,7 @@ TEST(MembershipJoin, CanBeInterrupted) {
     options.interrupt = [asked = 0]() mutable {
       return ++asked < 3 ? OkStatus() : FailedPrecondition("^C");
     };
-    EXPECT_THAT(Membership::Join(Worker(rank, 2, nobody), options, Patient()),
+    EXPECT_THAT(Membership::Join(Worker(rank, 2, nobody), options, Soon()),
                 StatusIs(StatusCode::kFailedPrecondition, HasSubstr("^C")));
   }
 }
@@ -530,7 +530,7 @@ TEST(MembershipJoin, AServerIsNoWorker) {
   Role role;
   role.kind = RoleKind::kServer;
   role.server_num = 1;
-  EXPECT_THAT(Membership::Join(role, {}, Patient()),
+  EXPECT_THAT(Membership::Join(role, {}, Soon()),
               HasCode(StatusCode::kInvalidArgument));
 }
 

@@ -27,7 +27,7 @@
 
 namespace fleet::cluster {
 
-using testing::Patient;
+using testing::Soon;
 
 // One store as its members see it. They may share an object or have one each.
 class StoreGroup {
@@ -65,12 +65,12 @@ class StoreConformance : public testing::TestWithParam<MakeStoreGroup> {
     std::thread waiting([&] {
       Status status = Unavailable("not tried");
       do {
-        status = member(0).Barrier(name, first.index, first.size, Patient());
+        status = member(0).Barrier(name, first.index, first.size, Soon());
       } while (status.code() == StatusCode::kInvalidArgument ||
                status.code() == StatusCode::kFailedPrecondition);
       EXPECT_THAT(status, StatusIs(StatusCode::kUnavailable, "done"));
     });
-    const base::Deadline end = Patient();
+    const base::Deadline end = Soon();
     Status status = Unavailable("not tried");
     do {
       status = member(1).Barrier(name, second.index, second.size, Past());
@@ -99,40 +99,40 @@ class StoreConformance : public testing::TestWithParam<MakeStoreGroup> {
 };
 
 TEST_P(StoreConformance, WhatOneSetsAllGet) {
-  EXPECT_OK(member(0).Set("key", "one", Patient()));
-  EXPECT_EQ(member(1).Get("key", Patient()).value(), "one");
-  EXPECT_OK(member(2).Set("key", "two", Patient()));
-  EXPECT_EQ(member(0).Get("key", Patient()).value(), "two");
+  EXPECT_OK(member(0).Set("key", "one", Soon()));
+  EXPECT_EQ(member(1).Get("key", Soon()).value(), "one");
+  EXPECT_OK(member(2).Set("key", "two", Soon()));
+  EXPECT_EQ(member(0).Get("key", Soon()).value(), "two");
 }
 
 TEST_P(StoreConformance, ValuesAreAnyBytes) {
   const std::string bytes("\0a\n\xff", 4);
   for (const std::string& value :
        {std::string(), bytes, std::string(100'000, 'x')}) {
-    EXPECT_OK(member(0).Set(bytes, value, Patient()));
-    EXPECT_EQ(member(1).Get(bytes, Patient()).value(), value);
+    EXPECT_OK(member(0).Set(bytes, value, Soon()));
+    EXPECT_EQ(member(1).Get(bytes, Soon()).value(), value);
   }
 }
 
 TEST_P(StoreConformance, AKeyWithoutAValueIsNotFound) {
-  EXPECT_THAT(member(0).Get("absent", Patient()),
+  EXPECT_THAT(member(0).Get("absent", Soon()),
               StatusIs(StatusCode::kNotFound, testing::HasSubstr("absent")));
 }
 
 TEST_P(StoreConformance, WaitReturnsValuesInTheOrderOfItsKeys) {
   RunMembers([&](int i, Store& store) {
-    EXPECT_OK(store.Set("rank/" + std::to_string(i), std::to_string(i * i),
-                        Patient()));
+    EXPECT_OK(
+        store.Set("rank/" + std::to_string(i), std::to_string(i * i), Soon()));
     ASSERT_OK_AND_ASSIGN(
         std::vector<std::string> values,
-        store.Wait({"rank/3", "rank/0", "rank/1", "rank/2"}, Patient()));
+        store.Wait({"rank/3", "rank/0", "rank/1", "rank/2"}, Soon()));
     EXPECT_THAT(values, testing::ElementsAre("9", "0", "1", "4"));
   });
   EXPECT_THAT(member(0).Wait({}, Briefly()).value(), testing::IsEmpty());
 }
 
 TEST_P(StoreConformance, WaitNamesTheKeysThatNeverCame) {
-  EXPECT_OK(member(0).Set("rank/1", "here", Patient()));
+  EXPECT_OK(member(0).Set("rank/1", "here", Soon()));
   EXPECT_THAT(member(0).Wait({"rank/0", "rank/1", "rank/2"}, Briefly()),
               StatusIs(StatusCode::kDeadlineExceeded,
                        testing::AllOf(testing::HasSubstr("2 of 3"),
@@ -140,7 +140,7 @@ TEST_P(StoreConformance, WaitNamesTheKeysThatNeverCame) {
 }
 
 TEST_P(StoreConformance, WhatIsThereIsReturnedAfterTheDeadlineToo) {
-  EXPECT_OK(member(0).Set("key", "value", Patient()));
+  EXPECT_OK(member(0).Set("key", "value", Soon()));
   EXPECT_OK(member(0).Wait({"key"}, Past()));
 }
 
@@ -148,50 +148,48 @@ TEST_P(StoreConformance, AddsFromAllMembersAreAllCounted) {
   constexpr int kTimes = 50;
   RunMembers([&](int i, Store& store) {
     for (int n = 0; n < kTimes; ++n) {
-      EXPECT_OK(store.Add("count", i + 1, Patient()));
+      EXPECT_OK(store.Add("count", i + 1, Soon()));
     }
   });
-  EXPECT_EQ(member(0).Add("count", 0, Patient()).value(), kTimes * 10);
-  EXPECT_EQ(member(0).Add("count", -1, Patient()).value(), kTimes * 10 - 1);
-  EXPECT_EQ(member(1).Get("count", Patient()).value(), "499");
+  EXPECT_EQ(member(0).Add("count", 0, Soon()).value(), kTimes * 10);
+  EXPECT_EQ(member(0).Add("count", -1, Soon()).value(), kTimes * 10 - 1);
+  EXPECT_EQ(member(1).Get("count", Soon()).value(), "499");
 }
 
 TEST_P(StoreConformance, AddRefusesTextAndOverflowAndLeavesTheValue) {
-  EXPECT_OK(member(0).Set("text", "12 men", Patient()));
-  EXPECT_THAT(member(0).Add("text", 1, Patient()),
+  EXPECT_OK(member(0).Set("text", "12 men", Soon()));
+  EXPECT_THAT(member(0).Add("text", 1, Soon()),
               StatusIs(StatusCode::kInvalidArgument,
                        testing::AllOf(testing::HasSubstr("text"),
                                       testing::HasSubstr("12 men"))));
-  EXPECT_EQ(member(0).Get("text", Patient()).value(), "12 men");
+  EXPECT_EQ(member(0).Get("text", Soon()).value(), "12 men");
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-  EXPECT_EQ(member(0).Add("big", kMax, Patient()).value(), kMax);
-  EXPECT_THAT(member(0).Add("big", 1, Patient()),
+  EXPECT_EQ(member(0).Add("big", kMax, Soon()).value(), kMax);
+  EXPECT_THAT(member(0).Add("big", 1, Soon()),
               HasCode(StatusCode::kInvalidArgument));
-  EXPECT_EQ(member(0).Get("big", Patient()).value(), std::to_string(kMax));
+  EXPECT_EQ(member(0).Get("big", Soon()).value(), std::to_string(kMax));
 }
 
 TEST_P(StoreConformance, CompareAndSetChangesOnlyWhatIsExpected) {
   Store& store = member(0);
-  EXPECT_EQ(store.CompareAndSet("key", "old", "new", Patient()).value(),
+  EXPECT_EQ(store.CompareAndSet("key", "old", "new", Soon()).value(),
             std::nullopt);
-  EXPECT_EQ(store.CompareAndSet("key", std::nullopt, "a", Patient()).value(),
-            "a");
-  EXPECT_EQ(store.CompareAndSet("key", std::nullopt, "b", Patient()).value(),
-            "a");
-  EXPECT_EQ(store.CompareAndSet("key", "x", "b", Patient()).value(), "a");
-  EXPECT_EQ(store.CompareAndSet("key", "a", "b", Patient()).value(), "b");
-  EXPECT_EQ(member(1).Get("key", Patient()).value(), "b");
+  EXPECT_EQ(store.CompareAndSet("key", std::nullopt, "a", Soon()).value(), "a");
+  EXPECT_EQ(store.CompareAndSet("key", std::nullopt, "b", Soon()).value(), "a");
+  EXPECT_EQ(store.CompareAndSet("key", "x", "b", Soon()).value(), "a");
+  EXPECT_EQ(store.CompareAndSet("key", "a", "b", Soon()).value(), "b");
+  EXPECT_EQ(member(1).Get("key", Soon()).value(), "b");
 }
 
 TEST_P(StoreConformance, OneMemberWinsACompareAndSet) {
   std::vector<std::string> seen(kSize);
   RunMembers([&](int i, Store& store) {
-    const auto value = store.CompareAndSet("leader", std::nullopt,
-                                           std::to_string(i), Patient());
+    const auto value =
+        store.CompareAndSet("leader", std::nullopt, std::to_string(i), Soon());
     ASSERT_OK(value);
     seen[i] = value->value_or("");
   });
-  EXPECT_THAT(seen, testing::Each(member(0).Get("leader", Patient()).value()));
+  EXPECT_THAT(seen, testing::Each(member(0).Get("leader", Soon()).value()));
 }
 
 TEST_P(StoreConformance, WhatCameBeforeABarrierIsThereAfterIt) {
@@ -199,9 +197,9 @@ TEST_P(StoreConformance, WhatCameBeforeABarrierIsThereAfterIt) {
   RunMembers([&](int i, Store& store) {
     for (int round = 0; round < kRounds; ++round) {
       const std::string key = "round/" + std::to_string(round);
-      EXPECT_OK(store.Add(key, 1, Patient()));
-      EXPECT_OK(store.Barrier("step", i, kSize, Patient()));
-      EXPECT_EQ(store.Get(key, Patient()).value(), std::to_string(kSize));
+      EXPECT_OK(store.Add(key, 1, Soon()));
+      EXPECT_OK(store.Barrier("step", i, kSize, Soon()));
+      EXPECT_EQ(store.Get(key, Soon()).value(), std::to_string(kSize));
     }
   });
 }
@@ -222,14 +220,14 @@ TEST_P(StoreConformance, AMemberThatGaveUpCanComeAgain) {
       member(0).Barrier("start", 0, kSize, Briefly()),
       StatusIs(StatusCode::kDeadlineExceeded, testing::HasSubstr("1, 2, 3")));
   RunMembers([&](int i, Store& store) {
-    EXPECT_OK(store.Barrier("start", i, kSize, Patient()));
+    EXPECT_OK(store.Barrier("start", i, kSize, Soon()));
   });
 }
 
 TEST_P(StoreConformance, BarriersOfOtherNamesDoNotMix) {
   RunMembers([&](int i, Store& store) {
     const std::string name = i < 2 ? "low" : "high";
-    EXPECT_OK(store.Barrier(name, i % 2, 2, Patient()));
+    EXPECT_OK(store.Barrier(name, i % 2, 2, Soon()));
   });
 }
 
@@ -241,7 +239,7 @@ TEST_P(StoreConformance, ABarrierOfOneDoesNotWait) {
 TEST_P(StoreConformance, AMemberOutsideOfItsBarrierIsAnError) {
   for (int index : {-1, kSize, kSize + 1}) {
     EXPECT_THAT(
-        member(0).Barrier("start", index, kSize, Patient()),
+        member(0).Barrier("start", index, kSize, Soon()),
         StatusIs(StatusCode::kInvalidArgument, testing::HasSubstr("start")));
   }
 }
@@ -264,10 +262,10 @@ TEST_P(StoreConformance, OneMemberCannotWaitTwice) {
 TEST_P(StoreConformance, AbortEndsEveryCallWithItsReason) {
   RunMembers([&](int i, Store& store) {
     if (i == 0) {
-      EXPECT_THAT(store.Wait({"never"}, Patient()),
+      EXPECT_THAT(store.Wait({"never"}, Soon()),
                   StatusIs(StatusCode::kUnavailable, "rank 3 died"));
     } else if (i == 1) {
-      EXPECT_THAT(store.Barrier("never", 0, 2, Patient()),
+      EXPECT_THAT(store.Barrier("never", 0, 2, Soon()),
                   StatusIs(StatusCode::kUnavailable, "rank 3 died"));
     } else if (i == 2) {
       AbortAll(Unavailable("rank 3 died"));
@@ -275,12 +273,12 @@ TEST_P(StoreConformance, AbortEndsEveryCallWithItsReason) {
     }
   });
   const auto died = StatusIs(StatusCode::kUnavailable, "rank 3 died");
-  EXPECT_THAT(member(0).Set("k", "v", Patient()), died);
-  EXPECT_THAT(member(0).Get("k", Patient()), died);
-  EXPECT_THAT(member(0).Wait({}, Patient()), died);
-  EXPECT_THAT(member(0).Add("k", 1, Patient()), died);
-  EXPECT_THAT(member(0).CompareAndSet("k", std::nullopt, "v", Patient()), died);
-  EXPECT_THAT(member(0).Barrier("b", 0, 1, Patient()), died);
+  EXPECT_THAT(member(0).Set("k", "v", Soon()), died);
+  EXPECT_THAT(member(0).Get("k", Soon()), died);
+  EXPECT_THAT(member(0).Wait({}, Soon()), died);
+  EXPECT_THAT(member(0).Add("k", 1, Soon()), died);
+  EXPECT_THAT(member(0).CompareAndSet("k", std::nullopt, "v", Soon()), died);
+  EXPECT_THAT(member(0).Barrier("b", 0, 1, Soon()), died);
 }
 
 }  // namespace fleet::cluster

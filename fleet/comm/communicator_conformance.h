@@ -112,7 +112,7 @@ TEST_P(CommunicatorConformance, AllReduceCombinesAllRanks) {
         if (!Exists(op, type)) continue;
         for (size_t count : Counts(type, op)) {
           Elements data = Elements::Of(type, comm.rank(), count);
-          ASSERT_OK(comm.AllReduce(data.span(), op, Patient()));
+          ASSERT_OK(comm.AllReduce(data.span(), op, Soon()));
           Check(
               comm, base::Concat("all_reduce ", ToString(op)), type, data,
               [&](size_t i) { return ReducedValue(op, type, comm.size(), i); });
@@ -131,7 +131,7 @@ TEST_P(CommunicatorConformance, ReduceGivesTheRootTheResultAndNobodyElse) {
         for (size_t count : Counts(type, op)) {
           root = (root + 1) % comm.size();
           Elements data = Elements::Of(type, comm.rank(), count);
-          ASSERT_OK(comm.Reduce(data.span(), op, root, Patient()));
+          ASSERT_OK(comm.Reduce(data.span(), op, root, Soon()));
           Check(comm, base::Concat("reduce ", ToString(op)), type, data,
                 [&](size_t i) {
                   return comm.rank() == root
@@ -150,7 +150,7 @@ TEST_P(CommunicatorConformance, BroadcastGivesAllTheRootsElements) {
       for (size_t count : Counts(type)) {
         for (int root = 0; root < comm.size(); ++root) {
           Elements data = Elements::Of(type, comm.rank(), count);
-          ASSERT_OK(comm.Broadcast(data.span(), root, Patient()));
+          ASSERT_OK(comm.Broadcast(data.span(), root, Soon()));
           Check(comm, "broadcast", type, data,
                 [&](size_t i) { return InitialValue(type, root, i); });
         }
@@ -166,7 +166,7 @@ TEST_P(CommunicatorConformance, AllGatherJoinsPartsInTheOrderOfRanks) {
         Elements mine = Elements::Of(type, comm.rank(), count);
         const Elements before = mine;
         Elements all(type, count * comm.size());
-        ASSERT_OK(comm.AllGather(mine.span(), all.span(), Patient()));
+        ASSERT_OK(comm.AllGather(mine.span(), all.span(), Soon()));
         Check(comm, "all_gather", type, all, [&](size_t i) {
           return InitialValue(type, static_cast<int>(i / count), i % count);
         });
@@ -185,7 +185,7 @@ TEST_P(CommunicatorConformance, ReduceScatterGivesEachRankItsPart) {
           Elements all = Elements::Of(type, comm.rank(), count * comm.size());
           const Elements before = all;
           Elements mine(type, count);
-          ASSERT_OK(comm.ReduceScatter(all.span(), mine.span(), op, Patient()));
+          ASSERT_OK(comm.ReduceScatter(all.span(), mine.span(), op, Soon()));
           Check(comm, base::Concat("reduce_scatter ", ToString(op)), type, mine,
                 [&](size_t i) {
                   return ReducedValue(op, type, comm.size(),
@@ -208,7 +208,7 @@ TEST_P(CommunicatorConformance, ScatterGivesEachRankAPartOfTheRoots) {
         Elements all = Elements::Of(type, root, count * comm.size());
         Elements mine(type, count);
         ASSERT_OK(comm.Scatter(is_root ? all.span() : Span{}, mine.span(), root,
-                               Patient()));
+                               Soon()));
         Check(comm, "scatter", type, mine, [&](size_t i) {
           return InitialValue(type, root, i + comm.rank() * count);
         });
@@ -227,7 +227,7 @@ TEST_P(CommunicatorConformance, GatherJoinsPartsAtTheRoot) {
         Elements mine = Elements::Of(type, comm.rank(), count);
         Elements all(type, is_root ? count * comm.size() : 0);
         ASSERT_OK(comm.Gather(mine.span(), is_root ? all.span() : Span{}, root,
-                              Patient()));
+                              Soon()));
         Check(comm, "gather", type, all, [&](size_t i) {
           return InitialValue(type, static_cast<int>(i / count), i % count);
         });
@@ -242,7 +242,7 @@ TEST_P(CommunicatorConformance, AllToAllSwapsParts) {
       for (size_t count : Counts(type)) {
         Elements from = Elements::Of(type, comm.rank(), count * comm.size());
         Elements to(type, count * comm.size());
-        ASSERT_OK(comm.AllToAll(from.span(), to.span(), Patient()));
+        ASSERT_OK(comm.AllToAll(from.span(), to.span(), Soon()));
         Check(comm, "all_to_all", type, to, [&](size_t i) {
           return InitialValue(type, static_cast<int>(i / count),
                               comm.rank() * count + i % count);
@@ -261,10 +261,10 @@ TEST_P(CommunicatorConformance, WhatIsSentArrivesInOrder) {
       for (size_t count : Counts(type)) {
         Elements out = Elements::Of(type, comm.rank(), count);
         Elements in(type, count);
-        auto send = [&] { ASSERT_OK(comm.Send(out.span(), next, Patient())); };
+        auto send = [&] { ASSERT_OK(comm.Send(out.span(), next, Soon())); };
         // Large ones may wait for their receiver.
         if (comm.rank() % 2 == 0) send();
-        ASSERT_OK(comm.Recv(in.span(), previous, Patient()));
+        ASSERT_OK(comm.Recv(in.span(), previous, Soon()));
         if (comm.rank() % 2 == 1) send();
         Check(comm, "send, recv", type, in,
               [&](size_t i) { return InitialValue(type, previous, i); });
@@ -277,7 +277,7 @@ TEST_P(CommunicatorConformance, WhatIsSentArrivesInOrder) {
         int64_t number = comm.rank() * 100 + i;
         ASSERT_OK(comm.Send(
             {reinterpret_cast<std::byte*>(&number), 1, DataType::kInt64}, to,
-            Patient()));
+            Soon()));
       }
     }
     for (int from = comm.size() - 1; from >= 0; --from) {
@@ -286,7 +286,7 @@ TEST_P(CommunicatorConformance, WhatIsSentArrivesInOrder) {
         int64_t number = 0;
         ASSERT_OK(comm.Recv(
             {reinterpret_cast<std::byte*>(&number), 1, DataType::kInt64}, from,
-            Patient()));
+            Soon()));
         ASSERT_EQ(number, from * 100 + i);
       }
     }
@@ -301,7 +301,7 @@ TEST_P(CommunicatorConformance, ASendReturnsAtOnceUpToWhatMayBeUnreceived) {
     constexpr int kCount = kSendAhead / kLargeByteSize;
     const int other = 1 - comm.rank();
     for (int i = 0; i < kCount; ++i) {
-      ASSERT_OK(SendLarge(comm, other, i, Patient()));
+      ASSERT_OK(SendLarge(comm, other, i, Soon()));
     }
     for (int i = 0; i < kCount; ++i) RecvLarge(comm, other, i);
     // What was received no longer counts; and small ones count little.
@@ -309,16 +309,16 @@ TEST_P(CommunicatorConformance, ASendReturnsAtOnceUpToWhatMayBeUnreceived) {
       const int64_t number = comm.rank() * 100'000 + i;
       ASSERT_OK(comm.Send(
           {reinterpret_cast<const std::byte*>(&number), 1, DataType::kInt64},
-          other, Patient()));
+          other, Soon()));
     }
     for (int i = 0; i < 20'000; ++i) {
       int64_t number = 0;
       ASSERT_OK(comm.Recv(
           {reinterpret_cast<std::byte*>(&number), 1, DataType::kInt64}, other,
-          Patient()));
+          Soon()));
       ASSERT_EQ(number, other * 100'000 + i);
     }
-    ASSERT_OK(comm.Barrier(Patient()));
+    ASSERT_OK(comm.Barrier(Soon()));
   });
 }
 
@@ -329,15 +329,15 @@ TEST_P(CommunicatorConformance, ASendOfMoreWaitsForTheReceive) {
     constexpr size_t kByteSize = kSendAhead + kSendAhead / 2;
     constexpr int kCount = 2 * kSendAhead / kLargeByteSize;
     if (comm.rank() == 0) {
-      ASSERT_OK(SendLarge(comm, 1, 7, Patient(), kByteSize));
+      ASSERT_OK(SendLarge(comm, 1, 7, Soon(), kByteSize));
       for (int i = 0; i < kCount; ++i) {
-        ASSERT_OK(SendLarge(comm, 1, i, Patient()));
+        ASSERT_OK(SendLarge(comm, 1, i, Soon()));
       }
     } else {
       RecvLarge(comm, 0, 7, kByteSize);
       for (int i = 0; i < kCount; ++i) RecvLarge(comm, 0, i);
     }
-    ASSERT_OK(comm.Barrier(Patient()));
+    ASSERT_OK(comm.Barrier(Soon()));
   });
 }
 
@@ -348,7 +348,7 @@ TEST_P(CommunicatorConformance, WhatWasSentArrivesThoughTheSenderLeft) {
     constexpr int kCount = kSendAhead / kLargeByteSize;
     if (comm.rank() == 0) {
       for (int i = 0; i < kCount; ++i) {
-        ASSERT_OK(SendLarge(comm, 1, i, Patient()));
+        ASSERT_OK(SendLarge(comm, 1, i, Soon()));
       }
       return group.Leave(0);
     }
@@ -361,19 +361,19 @@ TEST_P(CommunicatorConformance, SendsDoNotMixWithCollectives) {
     if (comm.size() == 1) return;
     Elements mail = Elements::Of(DataType::kFloat32, 9, 100);
     if (comm.rank() == 0) {
-      ASSERT_OK(comm.Send(mail.span(), 1, Patient()));
+      ASSERT_OK(comm.Send(mail.span(), 1, Soon()));
     }
     Elements data = Elements::Of(DataType::kFloat32, comm.rank(), 100);
-    ASSERT_OK(comm.AllReduce(data.span(), ReduceOp::kSum, Patient()));
+    ASSERT_OK(comm.AllReduce(data.span(), ReduceOp::kSum, Soon()));
     Check(comm, "all_reduce sum", DataType::kFloat32, data, [&](size_t i) {
       return ReducedValue(ReduceOp::kSum, DataType::kFloat32, comm.size(), i);
     });
     if (comm.rank() == 1) {
       Elements got(DataType::kFloat32, 100);
-      ASSERT_OK(comm.Recv(got.span(), 0, Patient()));
+      ASSERT_OK(comm.Recv(got.span(), 0, Soon()));
       EXPECT_TRUE(got == mail);
     }
-    ASSERT_OK(comm.Barrier(Patient()));
+    ASSERT_OK(comm.Barrier(Soon()));
   });
 }
 
@@ -381,14 +381,14 @@ TEST_P(CommunicatorConformance, MemoryOfTheCommunicatorIsZeroAndReduces) {
   OnRanks([&](Communicator& comm) {
     for (size_t byte_size :
          {size_t{0}, size_t{4}, size_t{4096}, size_t{1'000'004}}) {
-      ASSERT_OK_AND_ASSIGN(Buffer buffer, comm.Allocate(byte_size, Patient()));
-      ASSERT_OK_AND_ASSIGN(Buffer second, comm.Allocate(byte_size, Patient()));
+      ASSERT_OK_AND_ASSIGN(Buffer buffer, comm.Allocate(byte_size, Soon()));
+      ASSERT_OK_AND_ASSIGN(Buffer second, comm.Allocate(byte_size, Soon()));
       ASSERT_EQ(buffer.bytes().size(), byte_size);
       EXPECT_TRUE(std::all_of(buffer.bytes().begin(), buffer.bytes().end(),
                               [](std::byte b) { return b == std::byte{0}; }));
       const Span data = buffer.As(DataType::kFloat32);
       Elements::FillSpan(data, comm.rank());
-      ASSERT_OK(comm.AllReduce(data, ReduceOp::kMean, Patient()));
+      ASSERT_OK(comm.AllReduce(data, ReduceOp::kMean, Soon()));
       Elements got(DataType::kFloat32, data.count);
       std::memcpy(got.span().data, data.data, byte_size);
       Check(comm, "all_reduce mean", DataType::kFloat32, got, [&](size_t i) {
@@ -406,7 +406,7 @@ TEST_P(CommunicatorConformance, RanksMayUseDifferentPartsOfItsMemory) {
   OnRanks([&](Communicator& comm) {
     constexpr size_t kCount = 50'001;
     ASSERT_OK_AND_ASSIGN(Buffer buffer,
-                         comm.Allocate(4 * (kCount + 100), Patient()));
+                         comm.Allocate(4 * (kCount + 100), Soon()));
     Elements anywhere(kType, kCount);
     for (int round = 0; round < 6; ++round) {
       // In round 0 all at the same place, then each elsewhere, some not in it.
@@ -414,7 +414,7 @@ TEST_P(CommunicatorConformance, RanksMayUseDifferentPartsOfItsMemory) {
       Span data{buffer.bytes().data() + 4 * offset, kCount, kType, nullptr};
       if (round >= 3 && comm.rank() % 2 == round % 2) data = anywhere.span();
       Elements::FillSpan(data, comm.rank());
-      ASSERT_OK(comm.AllReduce(data, ReduceOp::kSum, Patient()));
+      ASSERT_OK(comm.AllReduce(data, ReduceOp::kSum, Soon()));
       Elements got(kType, kCount);
       std::memcpy(got.span().data, data.data, data.byte_size());
       Check(comm, "all_reduce sum", kType, got, [&](size_t i) {
@@ -429,9 +429,8 @@ TEST_P(CommunicatorConformance, AllOperationsWorkInItsMemory) {
   OnRanks([&](Communicator& comm) {
     constexpr size_t kCount = 30'001;
     const size_t size = comm.size();
-    ASSERT_OK_AND_ASSIGN(Buffer part, comm.Allocate(4 * kCount, Patient()));
-    ASSERT_OK_AND_ASSIGN(Buffer all,
-                         comm.Allocate(4 * kCount * size, Patient()));
+    ASSERT_OK_AND_ASSIGN(Buffer part, comm.Allocate(4 * kCount, Soon()));
+    ASSERT_OK_AND_ASSIGN(Buffer all, comm.Allocate(4 * kCount * size, Soon()));
     const Span mine = part.As(kType);
     const Span whole = all.As(kType);
     auto check = [&](const std::string& operation, Span span, auto expected) {
@@ -441,34 +440,34 @@ TEST_P(CommunicatorConformance, AllOperationsWorkInItsMemory) {
     };
     auto part_of = [](size_t i) { return static_cast<int>(i / kCount); };
     Elements::FillSpan(mine, comm.rank());
-    ASSERT_OK(comm.AllGather(mine, whole, Patient()));
+    ASSERT_OK(comm.AllGather(mine, whole, Soon()));
     check("all_gather", whole, [&](size_t i) {
       return InitialValue(kType, part_of(i), i % kCount);
     });
     Elements::FillSpan(whole, comm.rank());
-    ASSERT_OK(comm.ReduceScatter(whole, mine, ReduceOp::kSum, Patient()));
+    ASSERT_OK(comm.ReduceScatter(whole, mine, ReduceOp::kSum, Soon()));
     check("reduce_scatter sum", mine, [&](size_t i) {
       return ReducedValue(ReduceOp::kSum, kType, comm.size(),
                           i + comm.rank() * kCount);
     });
     Elements::FillSpan(mine, comm.rank());
-    ASSERT_OK(comm.Broadcast(mine, comm.size() - 1, Patient()));
+    ASSERT_OK(comm.Broadcast(mine, comm.size() - 1, Soon()));
     check("broadcast", mine,
           [&](size_t i) { return InitialValue(kType, comm.size() - 1, i); });
     Elements::FillSpan(mine, comm.rank());
-    ASSERT_OK(comm.Reduce(mine, ReduceOp::kMax, 0, Patient()));
+    ASSERT_OK(comm.Reduce(mine, ReduceOp::kMax, 0, Soon()));
     check("reduce max", mine, [&](size_t i) {
       return comm.rank() == 0
                  ? ReducedValue(ReduceOp::kMax, kType, comm.size(), i)
                  : InitialValue(kType, comm.rank(), i);
     });
     Elements::FillSpan(whole, comm.rank());
-    ASSERT_OK(comm.Scatter(whole, mine, 0, Patient()));
+    ASSERT_OK(comm.Scatter(whole, mine, 0, Soon()));
     check("scatter", mine, [&](size_t i) {
       return InitialValue(kType, 0, i + comm.rank() * kCount);
     });
     Elements::FillSpan(mine, comm.rank());
-    ASSERT_OK(comm.Gather(mine, whole, 0, Patient()));
+    ASSERT_OK(comm.Gather(mine, whole, 0, Soon()));
     if (comm.rank() == 0) {
       check("gather", whole, [&](size_t i) {
         return InitialValue(kType, part_of(i), i % kCount);
@@ -480,7 +479,7 @@ TEST_P(CommunicatorConformance, AllOperationsWorkInItsMemory) {
 TEST_P(CommunicatorConformance, ItsMemoryOutlivesTheCommunicator) {
   InGroups([](RankGroup& group) {
     group.Run([&](Communicator& comm) {
-      ASSERT_OK_AND_ASSIGN(Buffer buffer, comm.Allocate(4096, Patient()));
+      ASSERT_OK_AND_ASSIGN(Buffer buffer, comm.Allocate(4096, Soon()));
       Elements::FillSpan(buffer.As(DataType::kFloat32), comm.rank());
       const int rank = comm.rank();
       group.Leave(rank);
@@ -507,7 +506,7 @@ TEST_P(CommunicatorConformance, RanksGetTheSameBitsOfAnyFloats) {
       }
       const Span span{reinterpret_cast<std::byte*>(data.data()), count,
                       DataType::kFloat32, nullptr};
-      ASSERT_OK(comm.AllReduce(span, ReduceOp::kMean, Patient()));
+      ASSERT_OK(comm.AllReduce(span, ReduceOp::kMean, Soon()));
       for (size_t i = 0; i < count; ++i) {
         double sum = 0;
         double magnitude = 0;
@@ -520,7 +519,7 @@ TEST_P(CommunicatorConformance, RanksGetTheSameBitsOfAnyFloats) {
       std::vector<std::byte> all(span.byte_size() * comm.size());
       ASSERT_OK(comm.AllGather(
           span, {all.data(), count * comm.size(), DataType::kFloat32, nullptr},
-          Patient()));
+          Soon()));
       for (int rank = 0; rank < comm.size(); ++rank) {
         ASSERT_EQ(std::memcmp(all.data() + rank * span.byte_size(), span.data,
                               span.byte_size()),
@@ -552,32 +551,32 @@ TEST_P(CommunicatorConformance, LargeDataTravelsInPieces) {
       return size * static_cast<int32_t>(i % 1000) + 500 * size * (size - 1);
     };
     std::vector<int32_t> data = filled(kCount);
-    ASSERT_OK(comm.AllReduce(span(data), ReduceOp::kSum, Patient()));
+    ASSERT_OK(comm.AllReduce(span(data), ReduceOp::kSum, Soon()));
     for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(data[i], sum(i)) << i;
 
     data = filled(kCount);
-    ASSERT_OK(comm.Reduce(span(data), ReduceOp::kSum, size - 1, Patient()));
+    ASSERT_OK(comm.Reduce(span(data), ReduceOp::kSum, size - 1, Soon()));
     for (size_t i = 0; i < kCount; ++i) {
       ASSERT_EQ(data[i],
                 comm.rank() == size - 1 ? sum(i) : value(comm.rank(), i));
     }
 
     data = filled(kCount);
-    ASSERT_OK(comm.Broadcast(span(data), size - 1, Patient()));
+    ASSERT_OK(comm.Broadcast(span(data), size - 1, Soon()));
     for (size_t i = 0; i < kCount; ++i) {
       ASSERT_EQ(data[i], value(size - 1, i));
     }
 
     data = filled(kCount);
     std::vector<int32_t> all(kCount * size);
-    ASSERT_OK(comm.AllGather(span(data), span(all), Patient()));
+    ASSERT_OK(comm.AllGather(span(data), span(all), Soon()));
     for (size_t i = 0; i < all.size(); ++i) {
       ASSERT_EQ(all[i], value(static_cast<int>(i / kCount), i % kCount));
     }
 
     all = filled(kCount * size);
     ASSERT_OK(
-        comm.ReduceScatter(span(all), span(data), ReduceOp::kSum, Patient()));
+        comm.ReduceScatter(span(all), span(data), ReduceOp::kSum, Soon()));
     for (size_t i = 0; i < kCount; ++i) {
       ASSERT_EQ(data[i], sum(i + kCount * comm.rank()));
     }
@@ -590,18 +589,17 @@ TEST_P(CommunicatorConformance, ManyCallsFollowEachOther) {
       int32_t number = comm.rank() + round;
       const Span one{reinterpret_cast<std::byte*>(&number), 1, DataType::kInt32,
                      nullptr};
-      ASSERT_OK(comm.AllReduce(one, ReduceOp::kSum, Patient()));
+      ASSERT_OK(comm.AllReduce(one, ReduceOp::kSum, Soon()));
       ASSERT_EQ(number,
                 comm.size() * round + comm.size() * (comm.size() - 1) / 2);
       number = comm.rank() == round % comm.size() ? round : -1;
-      ASSERT_OK(comm.Broadcast(one, round % comm.size(), Patient()));
+      ASSERT_OK(comm.Broadcast(one, round % comm.size(), Soon()));
       ASSERT_EQ(number, round);
       if (round % 10 == 0) {
-        ASSERT_OK(comm.Barrier(Patient()));
+        ASSERT_OK(comm.Barrier(Soon()));
       }
       number = comm.rank();
-      ASSERT_OK(
-          comm.Reduce(one, ReduceOp::kMax, round % comm.size(), Patient()));
+      ASSERT_OK(comm.Reduce(one, ReduceOp::kMax, round % comm.size(), Soon()));
       ASSERT_EQ(number, comm.rank() == round % comm.size() ? comm.size() - 1
                                                            : comm.rank());
     }
@@ -614,7 +612,7 @@ TEST_P(CommunicatorConformance, ObjectsOfDifferentSizesTravel) {
       return std::vector<std::byte>(rank * 1000, static_cast<std::byte>(rank));
     };
     ASSERT_OK_AND_ASSIGN(auto all,
-                         comm.AllGatherBytes(object(comm.rank()), Patient()));
+                         comm.AllGatherBytes(object(comm.rank()), Soon()));
     ASSERT_EQ(all.size(), static_cast<size_t>(comm.size()));
     for (int i = 0; i < comm.size(); ++i) EXPECT_EQ(all[i], object(i));
     for (int root = 0; root < comm.size(); ++root) {
@@ -622,7 +620,7 @@ TEST_P(CommunicatorConformance, ObjectsOfDifferentSizesTravel) {
           auto got,
           comm.BroadcastBytes(
               comm.rank() == root ? object(root + 1) : std::vector<std::byte>(),
-              root, Patient()));
+              root, Soon()));
       EXPECT_EQ(got, object(root + 1));
     }
   });
@@ -637,15 +635,15 @@ TEST_P(CommunicatorConformance, StartedCallsRunInTheOrderOfTheProgram) {
       futures.push_back(comm.Start([&numbers, i](Communicator& c) {
         return c.AllReduce({reinterpret_cast<std::byte*>(&numbers[i]), 1,
                             DataType::kInt32, nullptr},
-                           ReduceOp::kSum, Patient());
+                           ReduceOp::kSum, Soon());
       }));
     }
     // Waits for all that was started.
-    ASSERT_OK(comm.Barrier(Patient()));
+    ASSERT_OK(comm.Barrier(Soon()));
     const int sum = comm.size() * (comm.size() - 1) / 2;
     for (int i = 0; i < kCalls; ++i) {
       EXPECT_TRUE(futures[i].ready());
-      EXPECT_OK(futures[i].Wait(Patient()));
+      EXPECT_OK(futures[i].Wait(Soon()));
       EXPECT_EQ(numbers[i], sum);
     }
   });
@@ -658,10 +656,10 @@ TEST_P(CommunicatorConformance, StartedCallsFinishBeforeItIsDestroyed) {
       base::Future<> done = comm.Start([&number](Communicator& c) {
         return c.AllReduce({reinterpret_cast<std::byte*>(&number), 1,
                             DataType::kInt32, nullptr},
-                           ReduceOp::kMax, Patient());
+                           ReduceOp::kMax, Soon());
       });
       group.Leave(comm.rank());
-      EXPECT_OK(done.Wait(Patient()));
+      EXPECT_OK(done.Wait(Soon()));
       EXPECT_EQ(number, group.size() - 1);
     });
   });
@@ -674,23 +672,22 @@ TEST_P(CommunicatorConformance, ACallThatMakesNoSenseBreaksNothing) {
     Elements more(DataType::kInt32, 3 * comm.size() + 1);
     const int outside = comm.size();
     const auto invalid = HasCode(StatusCode::kInvalidArgument);
-    EXPECT_THAT(comm.AllReduce(data.span(), ReduceOp::kMean, Patient()),
+    EXPECT_THAT(comm.AllReduce(data.span(), ReduceOp::kMean, Soon()),
                 StatusIs(StatusCode::kInvalidArgument, HasSubstr("int32")));
-    EXPECT_THAT(comm.Broadcast(data.span(), outside, Patient()),
+    EXPECT_THAT(comm.Broadcast(data.span(), outside, Soon()),
                 StatusIs(StatusCode::kInvalidArgument,
                          HasSubstr(base::Concat("rank ", outside))));
-    EXPECT_THAT(comm.Reduce(data.span(), ReduceOp::kSum, -1, Patient()),
-                invalid);
-    EXPECT_THAT(comm.AllGather(data.span(), more.span(), Patient()), invalid);
-    EXPECT_THAT(comm.AllGather(data.span(), floats.span(), Patient()), invalid);
+    EXPECT_THAT(comm.Reduce(data.span(), ReduceOp::kSum, -1, Soon()), invalid);
+    EXPECT_THAT(comm.AllGather(data.span(), more.span(), Soon()), invalid);
+    EXPECT_THAT(comm.AllGather(data.span(), floats.span(), Soon()), invalid);
     EXPECT_THAT(
-        comm.ReduceScatter(more.span(), data.span(), ReduceOp::kSum, Patient()),
+        comm.ReduceScatter(more.span(), data.span(), ReduceOp::kSum, Soon()),
         invalid);
-    EXPECT_THAT(comm.AllToAll(data.span(), floats.span(), Patient()), invalid);
-    EXPECT_THAT(comm.Send(data.span(), comm.rank(), Patient()), invalid);
-    EXPECT_THAT(comm.Recv(data.span(), outside, Patient()), invalid);
+    EXPECT_THAT(comm.AllToAll(data.span(), floats.span(), Soon()), invalid);
+    EXPECT_THAT(comm.Send(data.span(), comm.rank(), Soon()), invalid);
+    EXPECT_THAT(comm.Recv(data.span(), outside, Soon()), invalid);
     EXPECT_OK(comm.status());
-    EXPECT_OK(comm.Barrier(Patient()));
+    EXPECT_OK(comm.Barrier(Soon()));
   });
 }
 
@@ -698,19 +695,19 @@ TEST_P(CommunicatorConformance, AFastRankMayLeaveAfterTheLastCall) {
   using Last = std::function<Status(Communicator&, Span)>;
   const std::vector<Last> calls = {
       [](Communicator& comm, Span data) {
-        return comm.AllReduce(data, ReduceOp::kSum, Patient());
+        return comm.AllReduce(data, ReduceOp::kSum, Soon());
       },
       [](Communicator& comm, Span data) {
-        return comm.Broadcast(data, 0, Patient());
+        return comm.Broadcast(data, 0, Soon());
       },
       [](Communicator& comm, Span data) {
-        return comm.Reduce(data, ReduceOp::kSum, comm.size() - 1, Patient());
+        return comm.Reduce(data, ReduceOp::kSum, comm.size() - 1, Soon());
       },
-      [](Communicator& comm, Span) { return comm.Barrier(Patient()); },
+      [](Communicator& comm, Span) { return comm.Barrier(Soon()); },
       [](Communicator& comm, Span data) {
         if (comm.size() == 1) return OkStatus();
-        if (comm.rank() == 0) return comm.Send(data, 1, Patient());
-        if (comm.rank() == 1) return comm.Recv(data, 0, Patient());
+        if (comm.rank() == 0) return comm.Send(data, 1, Soon());
+        if (comm.rank() == 1) return comm.Recv(data, 0, Soon());
         return OkStatus();
       },
   };

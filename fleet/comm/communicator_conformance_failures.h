@@ -68,7 +68,7 @@ class CommunicatorFailures : public testing::TestWithParam<CommunicatorKind> {
     return RankGroup(GetParam(), size, std::move(options));
   }
   static Status AllReduce(Communicator& comm, size_t count = 4,
-                          Deadline deadline = Patient()) {
+                          Deadline deadline = Soon()) {
     Elements data = Elements::Of(DataType::kFloat32, comm.rank(), count);
     return comm.AllReduce(data.span(), ReduceOp::kSum, deadline);
   }
@@ -92,9 +92,9 @@ TEST_P(CommunicatorFailures, NobodyLeavesABarrierBeforeAllHaveCome) {
     group.Run([&](Communicator& comm) {
       for (int round = 1; round <= 50; ++round) {
         ++come;
-        ASSERT_OK(comm.Barrier(Patient()));
+        ASSERT_OK(comm.Barrier(Soon()));
         ASSERT_GE(come, round * size);
-        ASSERT_OK(comm.Barrier(Patient()));
+        ASSERT_OK(comm.Barrier(Soon()));
       }
     });
   }
@@ -106,32 +106,32 @@ TEST_P(CommunicatorFailures, DifferentCallsAreToldToAllRanks) {
     std::string shown;
   };
   const Case usual = {[](Communicator& comm, Span data) {
-                        return comm.AllReduce(data, ReduceOp::kSum, Patient());
+                        return comm.AllReduce(data, ReduceOp::kSum, Soon());
                       },
                       "all_reduce(sum, 1000 x float32), call 3"};
   const std::vector<Case> others = {
       {[](Communicator& comm, Span data) {
-         return comm.AllReduce(data, ReduceOp::kMax, Patient());
+         return comm.AllReduce(data, ReduceOp::kMax, Soon());
        },
        "all_reduce(max, 1000 x float32), call 3"},
       {[](Communicator& comm, Span data) {
          data.count = 999;
-         return comm.AllReduce(data, ReduceOp::kSum, Patient());
+         return comm.AllReduce(data, ReduceOp::kSum, Soon());
        },
        "all_reduce(sum, 999 x float32), call 3"},
       {[](Communicator& comm, Span data) {
          data.type = DataType::kInt32;
-         return comm.AllReduce(data, ReduceOp::kSum, Patient());
+         return comm.AllReduce(data, ReduceOp::kSum, Soon());
        },
        "all_reduce(sum, 1000 x int32), call 3"},
       {[](Communicator& comm, Span data) {
-         return comm.Broadcast(data, 1, Patient());
+         return comm.Broadcast(data, 1, Soon());
        },
        "broadcast(1000 x float32, root 1), call 3"},
-      {[](Communicator& comm, Span) { return comm.Barrier(Patient()); },
+      {[](Communicator& comm, Span) { return comm.Barrier(Soon()); },
        "barrier, call 3"},
       {[](Communicator& comm, Span) {
-         return comm.Allocate(4000, Patient()).status();
+         return comm.Allocate(4000, Soon()).status();
        },
        "allocate(4000 x uint8), call 3"},
   };
@@ -143,7 +143,7 @@ TEST_P(CommunicatorFailures, DifferentCallsAreToldToAllRanks) {
         group.Run([&](Communicator& comm) {
           // A rank that is behind may be told before it gets there.
           Status status = AllReduce(comm);
-          if (status.ok()) status = comm.Barrier(Patient());
+          if (status.ok()) status = comm.Barrier(Soon());
           if (status.ok()) {
             Elements data = Elements::Of(DataType::kFloat32, comm.rank(), 1000);
             status =
@@ -155,7 +155,7 @@ TEST_P(CommunicatorFailures, DifferentCallsAreToldToAllRanks) {
                                      HasSubstr(other.shown),
                                      HasSubstr(base::Concat("rank ", odd)))));
           EXPECT_EQ(comm.status(), status);
-          EXPECT_EQ(comm.Barrier(Patient()), status);
+          EXPECT_EQ(comm.Barrier(Soon()), status);
         });
       }
     }
@@ -220,7 +220,7 @@ TEST_P(CommunicatorFailures, AStallIsReportedOnceAndTheCallGoesOn) {
     testing::internal::CaptureStderr();
     group.Run([&](Communicator& comm) {
       // Comes when all others have waited for longer.
-      const Deadline end = Patient();
+      const Deadline end = Soon();
       while (comm.rank() == 1 && waiting.num_stalled() < size - 1 &&
              !end.expired()) {
         std::this_thread::sleep_for(1ms);
@@ -255,7 +255,7 @@ TEST_P(CommunicatorFailures, AbortWakesAWaiterWithItsReason) {
       const auto failed =
           StatusIs(StatusCode::kInternal, HasSubstr("world: worker 7 failed"));
       EXPECT_THAT(AllReduce(comm, count), failed);
-      EXPECT_THAT(comm.Barrier(Patient()), failed);
+      EXPECT_THAT(comm.Barrier(Soon()), failed);
       EXPECT_THAT(comm.status(), failed);
     });
     // Rank 0 was the first, so nobody else can have told it.
@@ -272,7 +272,7 @@ TEST_P(CommunicatorFailures, AnInterruptEndsTheWait) {
                             if (!interrupted) return OkStatus();
                             return Unavailable("^C");
                           }});
-  const Deadline end = Patient();
+  const Deadline end = Soon();
   group.Run([&](Communicator& comm) {
     FirstCall(group, comm);
     if (comm.rank() == 0) in_last_call = true;
@@ -319,15 +319,15 @@ TEST_P(CommunicatorFailures, AReceiveOfSomethingElseShowsBoth) {
         Elements data(type, count);
         // The receiver may refuse it before this returns.
         EXPECT_THAT(
-            comm.Send(data.span(), 1, Patient()),
+            comm.Send(data.span(), 1, Soon()),
             testing::AnyOf(IsOk(), HasCode(StatusCode::kFailedPrecondition)));
-        EXPECT_THAT(comm.Barrier(Patient()),
+        EXPECT_THAT(comm.Barrier(Soon()),
                     HasCode(StatusCode::kFailedPrecondition));
         return;
       }
       Elements data(DataType::kFloat32, 4);
       EXPECT_THAT(
-          comm.Recv(data.span(), 0, Patient()),
+          comm.Recv(data.span(), 0, Soon()),
           StatusIs(StatusCode::kFailedPrecondition,
                    AllOf(HasSubstr("4 x float32"),
                          HasSubstr(base::Concat(count, " x ", ToString(type))),
@@ -357,13 +357,13 @@ TEST_P(CommunicatorFailures, TwoRanksThatSendToEachOtherAreBothNamed) {
       Status status;
       for (size_t sent = 0; status.ok() && sent < 3 * kSendAhead;
            sent += byte_size) {
-        status = SendLarge(comm, 1 - comm.rank(), 0, Patient(), byte_size);
+        status = SendLarge(comm, 1 - comm.rank(), 0, Soon(), byte_size);
       }
       EXPECT_THAT(status,
                   StatusIs(StatusCode::kFailedPrecondition,
                            AllOf(HasSubstr("rank 0"), HasSubstr("rank 1"),
                                  HasSubstr("wait for each other"))));
-      EXPECT_FALSE(comm.Barrier(Patient()).ok());
+      EXPECT_FALSE(comm.Barrier(Soon()).ok());
     });
   }
 }
@@ -376,7 +376,7 @@ TEST_P(CommunicatorFailures, ASendThatWaitsGoesOnWhenEnoughIsReceived) {
     constexpr int kCount = kSendAhead / kLargeByteSize + 2;
     if (comm.rank() == 0) {
       for (int i = 0; i < kCount; ++i) {
-        EXPECT_OK(SendLarge(comm, 1, i, Patient()));
+        EXPECT_OK(SendLarge(comm, 1, i, Soon()));
       }
       group.Together();
     } else {
@@ -384,7 +384,7 @@ TEST_P(CommunicatorFailures, ASendThatWaitsGoesOnWhenEnoughIsReceived) {
       group.Together();
       for (int i = 3; i < kCount; ++i) RecvLarge(comm, 0, i);
     }
-    EXPECT_OK(comm.Barrier(Patient()));
+    EXPECT_OK(comm.Barrier(Soon()));
   });
 }
 
@@ -393,7 +393,7 @@ TEST_P(CommunicatorFailures, ASendToARankThatLeavesEnds) {
   RankGroup group = Group(2);
   group.Run([&](Communicator& comm) {
     if (comm.rank() == 1) return group.Leave(1);
-    EXPECT_THAT(SendLarge(comm, 1, 0, Patient(), 2 * kSendAhead),
+    EXPECT_THAT(SendLarge(comm, 1, 0, Soon(), 2 * kSendAhead),
                 StatusIs(StatusCode::kUnavailable,
                          AllOf(HasSubstr("rank 1"), HasSubstr("left"))));
   });
@@ -414,7 +414,7 @@ TEST_P(CommunicatorFailures, AReceiveOfNothingNamesTheSender) {
     if (comm.rank() == 1) return gone.Leave(1);
     if (comm.rank() == 0) return;
     Elements data(DataType::kFloat32, 4);
-    EXPECT_THAT(comm.Recv(data.span(), 1, Patient()),
+    EXPECT_THAT(comm.Recv(data.span(), 1, Soon()),
                 StatusIs(StatusCode::kUnavailable,
                          AllOf(HasSubstr("rank 1"), HasSubstr("left"))));
   });
@@ -438,10 +438,10 @@ TEST_P(CommunicatorFailures, TheFailureOfAStartedCallIsInItsFuture) {
     base::Future<> done = comm.Start(
         [](Communicator& c) { return AllReduce(c, 4, Deadline::After(20ms)); });
     base::Future<> after =
-        comm.Start([](Communicator& c) { return c.Barrier(Patient()); });
-    EXPECT_THAT(done.Wait(Patient()),
+        comm.Start([](Communicator& c) { return c.Barrier(Soon()); });
+    EXPECT_THAT(done.Wait(Soon()),
                 StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("rank 1")));
-    EXPECT_THAT(after.Wait(Patient()), HasCode(StatusCode::kDeadlineExceeded));
+    EXPECT_THAT(after.Wait(Soon()), HasCode(StatusCode::kDeadlineExceeded));
   });
 }
 
@@ -452,18 +452,17 @@ TEST_P(CommunicatorFailures, AnEndDoesNotWaitForStartedCallsOfOthers) {
     base::Future<> first =
         comm.Start([](Communicator& c) { return AllReduce(c); });
     base::Future<> second =
-        comm.Start([](Communicator& c) { return c.Barrier(Patient()); });
+        comm.Start([](Communicator& c) { return c.Barrier(Soon()); });
     group.Leave(0);
     group.Together();
-    EXPECT_THAT(first.Wait(Patient()),
+    EXPECT_THAT(first.Wait(Soon()),
                 StatusIs(StatusCode::kFailedPrecondition,
                          HasSubstr("rank 0 ended it while calls")));
-    EXPECT_THAT(second.Wait(Patient()),
-                HasCode(StatusCode::kFailedPrecondition));
+    EXPECT_THAT(second.Wait(Soon()), HasCode(StatusCode::kFailedPrecondition));
   });
   // Its part of the first may have been on its way.
   Status other = AllReduce(*group.rank(1));
-  if (other.ok()) other = group.rank(1)->Barrier(Patient());
+  if (other.ok()) other = group.rank(1)->Barrier(Soon());
   EXPECT_FALSE(other.ok());
 }
 

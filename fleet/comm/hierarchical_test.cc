@@ -32,7 +32,7 @@ CommunicatorKind HostsKind(const std::string& name, int (*host_of)(int)) {
                                                 .prefix = prefix,
                                                 .rank = i,
                                                 .size = size},
-                                               hosts, options(i), Patient())
+                                               hosts, options(i), Soon())
                                .value();
               });
             }

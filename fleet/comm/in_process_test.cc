@@ -23,7 +23,7 @@ INSTANTIATE_TEST_SUITE_P(InProcess, CommunicatorFailures,
 TEST(InProcess, ARankThatBreaksBreaksTheOthers) {
   auto ranks = MakeInProcess(2);
   std::thread waiting([&] {
-    EXPECT_THAT(ranks[0]->Barrier(Patient()),
+    EXPECT_THAT(ranks[0]->Barrier(Soon()),
                 StatusIs(StatusCode::kInternal,
                          "world: rank 1 gave up: world: the disk is full"));
   });

@@ -25,8 +25,7 @@ int WorldRank() {
 
 std::unique_ptr<Communicator> Connect(std::vector<int> ranks,
                                       CommunicatorOptions options = {}) {
-  auto communicator =
-      ConnectMpi(std::move(ranks), std::move(options), Patient());
+  auto communicator = ConnectMpi(std::move(ranks), std::move(options), Soon());
   EXPECT_OK(communicator);
   return communicator.ok() ? std::move(*communicator) : nullptr;
 }
@@ -59,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(Mpi, CommunicatorConformance,
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CommunicatorFailures);
 
 Status AllReduce(Communicator& comm, size_t count = 4,
-                 Deadline deadline = Patient()) {
+                 Deadline deadline = Soon()) {
   Elements data = Elements::Of(DataType::kFloat32, comm.rank(), count);
   return comm.AllReduce(data.span(), ReduceOp::kSum, deadline);
 }
@@ -79,7 +78,7 @@ class MpiFailures : public testing::Test {
   }
   void TearDown() override {
     if (together_ != nullptr) {
-      EXPECT_OK(together_->Barrier(Patient()));
+      EXPECT_OK(together_->Barrier(Soon()));
     }
   }
 
@@ -92,8 +91,8 @@ class MpiFailures : public testing::Test {
 TEST_F(MpiFailures, DifferentCallsAreToldToAllRanks) {
   Elements data = Elements::Of(DataType::kFloat32, rank(), 1000);
   const Status status =
-      rank() == 2 ? comm_->Broadcast(data.span(), 1, Patient())
-                  : comm_->AllReduce(data.span(), ReduceOp::kSum, Patient());
+      rank() == 2 ? comm_->Broadcast(data.span(), 1, Soon())
+                  : comm_->AllReduce(data.span(), ReduceOp::kSum, Soon());
   EXPECT_THAT(
       status,
       StatusIs(StatusCode::kFailedPrecondition,
@@ -101,17 +100,17 @@ TEST_F(MpiFailures, DifferentCallsAreToldToAllRanks) {
                      HasSubstr("all_reduce(sum, 1000 x float32), call 2"),
                      HasSubstr("broadcast(1000 x float32, root 1), call 2"))));
   EXPECT_EQ(comm_->status(), status);
-  EXPECT_EQ(comm_->Barrier(Patient()), status);
+  EXPECT_EQ(comm_->Barrier(Soon()), status);
 }
 
 TEST_F(MpiFailures, ALateRankIsNamed) {
   // It comes when all others have failed.
   if (rank() == 3) {
-    ASSERT_OK(together_->Barrier(Patient()));
+    ASSERT_OK(together_->Barrier(Soon()));
   }
   const Status status = AllReduce(*comm_, 100'003, Deadline::After(300ms));
   if (rank() != 3) {
-    ASSERT_OK(together_->Barrier(Patient()));
+    ASSERT_OK(together_->Barrier(Soon()));
   }
   EXPECT_THAT(status,
               StatusIs(StatusCode::kDeadlineExceeded,
@@ -129,16 +128,16 @@ TEST_F(MpiFailures, AStallIsReportedOnceAndTheCallGoesOn) {
                      return OkStatus();
                    }});
   ASSERT_NE(stalled, nullptr);
-  ASSERT_OK(together_->Barrier(Patient()));
+  ASSERT_OK(together_->Barrier(Soon()));
   met = true;
   testing::internal::CaptureStderr();
   // Rank 1 comes when all others have waited for longer.
   std::thread meeting([&] {
-    const Deadline end = Patient();
+    const Deadline end = Soon();
     while (rank() != 1 && waiting.num_stalled() < 1 && !end.expired()) {
       std::this_thread::sleep_for(1ms);
     }
-    EXPECT_OK(together_->Barrier(Patient()));
+    EXPECT_OK(together_->Barrier(Soon()));
   });
   if (rank() == 1) meeting.join();
   EXPECT_OK(AllReduce(*stalled));
@@ -165,7 +164,7 @@ TEST_F(MpiFailures, AbortWakesTheWaitersOfAllRanks) {
   if (rank() != 3) {
     EXPECT_THAT(AllReduce(*comm_),
                 StatusIs(StatusCode::kInternal, HasSubstr("the disk is full")));
-    EXPECT_THAT(comm_->Barrier(Patient()),
+    EXPECT_THAT(comm_->Barrier(Soon()),
                 StatusIs(StatusCode::kInternal, HasSubstr("the disk is full")));
   }
   if (aborting.joinable()) aborting.join();
@@ -183,7 +182,7 @@ TEST_F(MpiFailures, AnInterruptEndsTheWait) {
     EXPECT_THAT(AllReduce(*stopped),
                 StatusIs(StatusCode::kUnavailable, HasSubstr("^C")));
   }
-  EXPECT_OK(together_->Barrier(Patient()));
+  EXPECT_OK(together_->Barrier(Soon()));
 }
 
 TEST_F(MpiFailures, ARankThatLeavesEarlyIsNamed) {
@@ -202,17 +201,17 @@ TEST_F(MpiFailures, AReceiveOfSomethingElseShowsBoth) {
     Elements data(DataType::kFloat32, 5);
     // The receiver may refuse it before all of it has gone out.
     EXPECT_THAT(
-        comm_->Send(data.span(), 1, Patient()),
+        comm_->Send(data.span(), 1, Soon()),
         testing::AnyOf(IsOk(), HasCode(StatusCode::kFailedPrecondition)));
   }
   if (rank() == 1) {
     Elements data(DataType::kInt32, 4);
-    EXPECT_THAT(comm_->Recv(data.span(), 0, Patient()),
+    EXPECT_THAT(comm_->Recv(data.span(), 0, Soon()),
                 StatusIs(StatusCode::kFailedPrecondition,
                          AllOf(HasSubstr("4 x int32"), HasSubstr("5 x float32"),
                                HasSubstr("rank 0"))));
   } else {
-    EXPECT_THAT(comm_->Barrier(Patient()),
+    EXPECT_THAT(comm_->Barrier(Soon()),
                 HasCode(StatusCode::kFailedPrecondition));
   }
 }
@@ -236,13 +235,13 @@ TEST_F(MpiFailures, WhatNobodySendsOrTakesIsLate) {
         StatusIs(StatusCode::kDeadlineExceeded,
                  AllOf(HasSubstr("recv(4 x float32)"), HasSubstr("rank 1"))));
   }
-  EXPECT_OK(together_->Barrier(Patient()));
+  EXPECT_OK(together_->Barrier(Soon()));
 }
 
 TEST_F(MpiFailures, TwoRanksThatSendToEachOtherAreBothNamed) {
   const Status status =
-      rank() < 2 ? SendLarge(*comm_, 1 - rank(), 0, Patient(), 2 * kSendAhead)
-                 : comm_->Barrier(Patient());
+      rank() < 2 ? SendLarge(*comm_, 1 - rank(), 0, Soon(), 2 * kSendAhead)
+                 : comm_->Barrier(Soon());
   EXPECT_THAT(status, StatusIs(StatusCode::kFailedPrecondition,
                                AllOf(HasSubstr("rank 0"), HasSubstr("rank 1"),
                                      HasSubstr("wait for each other"))));
@@ -261,7 +260,7 @@ TEST(Mpi, PositionInTheListIsTheRankInTheGroup) {
   EXPECT_EQ(group->rank(), expected[world->rank()]);
   int32_t number = world->rank();
   const Span data{reinterpret_cast<std::byte*>(&number), 1, DataType::kInt32};
-  EXPECT_OK(group->Broadcast(data, 0, Patient()));
+  EXPECT_OK(group->Broadcast(data, 0, Soon()));
   EXPECT_EQ(number, 3);
 }
 
@@ -269,11 +268,11 @@ TEST(Mpi, AGroupThatMakesNoSenseIsRefused) {
   auto world = Connect({});
   ASSERT_NE(world, nullptr);
   const int mine = world->rank();
-  EXPECT_THAT(ConnectMpi({mine, 9}, {}, Patient()),
+  EXPECT_THAT(ConnectMpi({mine, 9}, {}, Soon()),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("rank 9")));
-  EXPECT_THAT(ConnectMpi({mine, mine}, {}, Patient()),
+  EXPECT_THAT(ConnectMpi({mine, mine}, {}, Soon()),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("once")));
-  EXPECT_THAT(ConnectMpi({(mine + 1) % 4}, {}, Patient()),
+  EXPECT_THAT(ConnectMpi({(mine + 1) % 4}, {}, Soon()),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("not in")));
 }
 
@@ -285,24 +284,24 @@ TEST(Mpi, ThoseWhoDoNotComeToAGroupAreNamed) {
         ConnectMpi({0, 1, 2}, {}, Deadline::After(50ms)),
         StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("ranks 1, 2")));
   }
-  ASSERT_OK(world->Barrier(Patient()));
+  ASSERT_OK(world->Barrier(Soon()));
   // Who has given up does not count, and a later attempt starts afresh.
   if (world->rank() == 1) {
     EXPECT_THAT(ConnectMpi({0, 1, 2}, {}, Deadline::After(50ms)),
                 StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("rank")));
   }
-  ASSERT_OK(world->Barrier(Patient()));
+  ASSERT_OK(world->Barrier(Soon()));
   if (world->rank() < 3) {
     auto group = Connect({0, 1, 2});
     ASSERT_NE(group, nullptr);
-    EXPECT_OK(group->Barrier(Patient()));
+    EXPECT_OK(group->Barrier(Soon()));
   }
 }
 
 TEST(Mpi, RanksThatMakeDifferentGroupsSeeWhatTheOthersMake) {
   auto world = Connect({});
   ASSERT_NE(world, nullptr);
-  ASSERT_OK(world->Barrier(Patient()));  // so that both come in time
+  ASSERT_OK(world->Barrier(Soon()));  // so that both come in time
   if (world->rank() < 2) {
     const std::vector<int> ranks =
         world->rank() == 0 ? std::vector{0, 1} : std::vector{1, 0};
@@ -311,7 +310,7 @@ TEST(Mpi, RanksThatMakeDifferentGroupsSeeWhatTheOthersMake) {
     EXPECT_THAT(ConnectMpi(ranks, {}, Deadline::After(5s)),
                 StatusIs(StatusCode::kDeadlineExceeded, HasSubstr(others)));
   }
-  ASSERT_OK(world->Barrier(Patient()));
+  ASSERT_OK(world->Barrier(Soon()));
 }
 
 }  // namespace

@@ -27,8 +27,7 @@ Ranks MakeNccl(int size,
   std::vector<std::thread> threads;
   for (int i = 0; i < size; ++i) {
     threads.emplace_back([&, i] {
-      auto made =
-          ConnectNccl(std::move(companions[i]), 0, options(i), Patient());
+      auto made = ConnectNccl(std::move(companions[i]), 0, options(i), Soon());
       EXPECT_OK(made);
       if (made.ok()) ranks[i] = std::move(*made);
     });
@@ -70,7 +69,7 @@ TEST(Nccl, IsForMemoryOfAGpu) {
 
 TEST(Nccl, AGpuThatIsNotThereIsNamed) {
   EXPECT_THAT(
-      ConnectNccl(std::move(MakeInProcess(1)[0]), 7, {}, Patient()),
+      ConnectNccl(std::move(MakeInProcess(1)[0]), 7, {}, Soon()),
       StatusIs(StatusCode::kUnavailable, HasSubstr("GPU 7: no such GPU")));
 }
 

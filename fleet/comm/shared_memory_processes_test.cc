@@ -36,7 +36,7 @@ CommunicatorKind Processes(int processes_on_host) {
                  .rank = my_rank,
                  .size = size,
                  .processes_on_host = processes_on_host},
-                options(my_rank), Patient());
+                options(my_rank), Soon());
             EXPECT_OK(rank.status());
             if (rank.ok()) ranks[my_rank] = std::move(*rank);
             return ranks;

@@ -25,7 +25,7 @@ namespace {
 std::vector<Result<std::unique_ptr<Communicator>>> ConnectAll(
     int size, int processes_on_host,
     const std::function<CommunicatorOptions(int)>& options,
-    Deadline deadline = Patient()) {
+    Deadline deadline = Soon()) {
   cluster::InProcessStore store;
   std::vector<Result<std::unique_ptr<Communicator>>> ranks;
   for (int i = 0; i < size; ++i) ranks.push_back(Internal("not connected"));
@@ -111,7 +111,7 @@ TEST(SharedMemory, ReducesInMemoryFromAllocate) {
     OnRanks(size, [](Communicator& comm) {
       for (size_t count : kCounts) {
         ASSERT_OK_AND_ASSIGN(Buffer buffer,
-                             comm.Allocate(count * sizeof(float), Patient()));
+                             comm.Allocate(count * sizeof(float), Soon()));
         std::span<float> values = FloatsOf(buffer);
         ASSERT_EQ(values.size(), count);
         for (size_t i = 0; i < count; ++i) {
@@ -119,7 +119,7 @@ TEST(SharedMemory, ReducesInMemoryFromAllocate) {
           values[i] = static_cast<float>(i % 100) + comm.rank();
         }
         ASSERT_OK(comm.AllReduce(buffer.As(DataType::kFloat32), ReduceOp::kSum,
-                                 Patient()));
+                                 Soon()));
         const float ranks = static_cast<float>(comm.size());
         for (size_t i = 0; i < count; ++i) {
           ASSERT_EQ(values[i], ranks * static_cast<float>(i % 100) +
@@ -137,8 +137,8 @@ TEST(SharedMemory, ReducesWhereRanksHaveTheirDataInDifferentPlaces) {
     OnRanks(size, [](Communicator& comm) {
       constexpr size_t kCount = 50'000;
       constexpr size_t kBytes = kCount * sizeof(float);
-      ASSERT_OK_AND_ASSIGN(Buffer first, comm.Allocate(2 * kBytes, Patient()));
-      ASSERT_OK_AND_ASSIGN(Buffer second, comm.Allocate(kBytes, Patient()));
+      ASSERT_OK_AND_ASSIGN(Buffer first, comm.Allocate(2 * kBytes, Soon()));
+      ASSERT_OK_AND_ASSIGN(Buffer second, comm.Allocate(kBytes, Soon()));
       std::vector<float> plain(kCount);
       // By rank: all in one place, in two buffers, some outside, all outside.
       for (int way = 0; way < 5; ++way) {
@@ -151,7 +151,7 @@ TEST(SharedMemory, ReducesWhereRanksHaveTheirDataInDifferentPlaces) {
         if (way == 4) data = Floats(plain);
         auto* values = reinterpret_cast<float*>(data.data);
         std::fill_n(values, kCount, static_cast<float>(comm.rank() + 1));
-        ASSERT_OK(comm.AllReduce(data, ReduceOp::kMean, Patient()));
+        ASSERT_OK(comm.AllReduce(data, ReduceOp::kMean, Soon()));
         const float mean = static_cast<float>(comm.size() + 1) / 2;
         for (size_t i = 0; i < kCount; ++i) {
           ASSERT_EQ(values[i], mean) << "way " << way << ", " << i;
@@ -175,26 +175,25 @@ TEST(SharedMemory, CallsOfAllKindsFollowEachOther) {
         std::vector<float> values(count, me + 1);
         switch ((random >> 8) % 4) {
           case 0:
-            ASSERT_OK(
-                comm.AllReduce(Floats(values), ReduceOp::kSum, Patient()));
+            ASSERT_OK(comm.AllReduce(Floats(values), ReduceOp::kSum, Soon()));
             ASSERT_EQ(values, std::vector<float>(count, n * (n + 1) / 2)) << i;
             break;
           case 1:
             ASSERT_OK(
-                comm.Reduce(Floats(values), ReduceOp::kMax, root, Patient()));
+                comm.Reduce(Floats(values), ReduceOp::kMax, root, Soon()));
             ASSERT_EQ(values, std::vector<float>(
                                   count, comm.rank() == root ? n : me + 1))
                 << i;
             break;
           case 2:
-            ASSERT_OK(comm.Broadcast(Floats(values), root, Patient()));
+            ASSERT_OK(comm.Broadcast(Floats(values), root, Soon()));
             ASSERT_EQ(values,
                       std::vector<float>(count, static_cast<float>(root + 1)))
                 << i;
             break;
           case 3: {
             std::vector<float> all(count * comm.size());
-            ASSERT_OK(comm.AllGather(Floats(values), Floats(all), Patient()));
+            ASSERT_OK(comm.AllGather(Floats(values), Floats(all), Soon()));
             for (size_t k = 0; k < all.size(); ++k) {
               ASSERT_EQ(all[k], static_cast<float>(k / count + 1)) << i;
             }
@@ -215,7 +214,7 @@ TEST(SharedMemory, IsBitEqualOnAllRanks) {
       for (size_t i = 0; i < count; ++i) {
         values[i] = 1.0f / static_cast<float>(i + 3 * comm.rank() + 1);
       }
-      ASSERT_OK(comm.AllReduce(Floats(values), ReduceOp::kMean, Patient()));
+      ASSERT_OK(comm.AllReduce(Floats(values), ReduceOp::kMean, Soon()));
       results[comm.rank()] = std::move(values);
     });
     EXPECT_EQ(results[0], results[1]);
@@ -229,7 +228,7 @@ TEST(SharedMemory, ABufferOutlivesItsCommunicator) {
   {
     OnRanks(2, [&](Communicator& comm) {
       ASSERT_OK_AND_ASSIGN(buffers[comm.rank()],
-                           comm.Allocate(1'000'000, Patient()));
+                           comm.Allocate(1'000'000, Soon()));
     });
   }
   for (Buffer& buffer : buffers) {
@@ -250,17 +249,17 @@ int NumMappings() { return CountLines("/proc/self/maps", "memfd:fleet"); }
 
 TEST(SharedMemory, GivesMemoryBackThatNoRankUses) {
   OnRanks(2, [](Communicator& comm) {
-    ASSERT_OK(comm.Barrier(Patient()));
+    ASSERT_OK(comm.Barrier(Soon()));
     const int before = NumMappings();
-    ASSERT_OK(comm.Barrier(Patient()));
+    ASSERT_OK(comm.Barrier(Soon()));
     for (int i = 0; i < 100; ++i) {
-      ASSERT_OK_AND_ASSIGN(Buffer buffer, comm.Allocate(100'000, Patient()));
+      ASSERT_OK_AND_ASSIGN(Buffer buffer, comm.Allocate(100'000, Soon()));
       buffer.bytes()[0] = std::byte{1};
     }
-    ASSERT_OK(comm.Barrier(Patient()));
+    ASSERT_OK(comm.Barrier(Soon()));
     // The last one or two of each rank.
     EXPECT_LE(NumMappings(), before + 4);
-    ASSERT_OK(comm.Barrier(Patient()));
+    ASSERT_OK(comm.Barrier(Soon()));
   });
   EXPECT_EQ(NumMappings(), 0);
 }
@@ -274,12 +273,12 @@ size_t NumDescriptors() {
 TEST(SharedMemory, LeavesNothingBehind) {
   const size_t before = NumDescriptors();
   OnRanks(3, [](Communicator& comm) {
-    ASSERT_OK(comm.Allocate(1000, Patient()).status());
+    ASSERT_OK(comm.Allocate(1000, Soon()).status());
     std::vector<float> values(1000);
     if (comm.rank() == 0) {
-      ASSERT_OK(comm.Send(Floats(values), 1, Patient()));
+      ASSERT_OK(comm.Send(Floats(values), 1, Soon()));
     } else if (comm.rank() == 1) {
-      ASSERT_OK(comm.Recv(Floats(values), 0, Patient()));
+      ASSERT_OK(comm.Recv(Floats(values), 0, Soon()));
     }
   });
   EXPECT_EQ(NumDescriptors(), before);
@@ -289,10 +288,10 @@ TEST(SharedMemory, LeavesNothingBehind) {
 TEST(SharedMemory, ALackOfMemoryInAllocateIsAnErrorOnAllRanks) {
   for (size_t byte_size : {size_t{1} << 44, size_t{1} << 60}) {
     OnRanks(3, [&](Communicator& comm) {
-      const Status status = comm.Allocate(byte_size, Patient()).status();
+      const Status status = comm.Allocate(byte_size, Soon()).status();
       EXPECT_THAT(status, StatusIs(StatusCode::kUnavailable,
                                    HasSubstr("shared memory of ")));
-      EXPECT_EQ(comm.Barrier(Patient()), status);
+      EXPECT_EQ(comm.Barrier(Soon()), status);
     });
   }
 }
@@ -352,7 +351,7 @@ TEST(SharedMemory, AnInterruptEndsTheStart) {
   options.interrupt = [] { return Unavailable("^C"); };
   EXPECT_THAT(ConnectSharedMemory(
                   {.store = &store, .prefix = "test/", .rank = 0, .size = 2},
-                  options, Patient())
+                  options, Soon())
                   .status(),
               StatusIs(StatusCode::kUnavailable, HasSubstr("^C")));
 }
@@ -360,9 +359,8 @@ TEST(SharedMemory, AnInterruptEndsTheStart) {
 // One says nothing, one says something else, one goes away.
 TEST(SharedMemory, StrangersNeitherGetInNorDisturb) {
   cluster::InProcessStore store;
-  std::thread rank0([&] { EXPECT_OK(ConnectAlone(store, 0, 2, Patient())); });
-  ASSERT_OK_AND_ASSIGN(auto found,
-                       store.Wait({"test/shared_memory"}, Patient()));
+  std::thread rank0([&] { EXPECT_OK(ConnectAlone(store, 0, 2, Soon())); });
+  ASSERT_OK_AND_ASSIGN(auto found, store.Wait({"test/shared_memory"}, Soon()));
   channel::Address address;
   address.local_name = found[0].substr(0, 32);
   ASSERT_OK_AND_ASSIGN(auto resolved, channel::Resolve(address));
@@ -371,15 +369,14 @@ TEST(SharedMemory, StrangersNeitherGetInNorDisturb) {
         socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     EXPECT_EQ(connect(fd.get(), resolved[0].get(), resolved[0].byte_size), 0);
     EXPECT_OK(channel::WriteAll(
-        fd.get(), std::as_bytes(std::span(says.data(), says.size())),
-        Patient()));
+        fd.get(), std::as_bytes(std::span(says.data(), says.size())), Soon()));
     return fd;
   };
   const base::Descriptor silent = connect_stranger("");
   const base::Descriptor wrong = connect_stranger(std::string(36, 'x'));
   const base::Descriptor rude = connect_stranger("GET / HTTP/1.1\r\n\r\n");
   connect_stranger("");
-  EXPECT_OK(ConnectAlone(store, 1, 2, Patient()));
+  EXPECT_OK(ConnectAlone(store, 1, 2, Soon()));
   rank0.join();
   // Refused without an answer.
   char byte;
@@ -395,7 +392,7 @@ std::unique_ptr<Communicator> ConnectProcess(cluster::Store& store, int rank,
                            .rank = rank,
                            .size = size,
                            .processes_on_host = processes_on_host},
-                          {}, Patient());
+                          {}, Soon());
   EXPECT_OK(comm.status());
   return comm.ok() ? std::move(*comm) : nullptr;
 }
@@ -410,15 +407,15 @@ TEST(SharedMemoryProcesses, ARankThatIsKilledIsNamed) {
       const std::vector<int> outcomes = RunProcesses(kSize, [&](int rank) {
         auto comm = ConnectProcess(store, rank, kSize, processes);
         std::vector<float> values(100'000);
-        EXPECT_OK(comm->AllReduce(Floats(values), ReduceOp::kSum, Patient()));
+        EXPECT_OK(comm->AllReduce(Floats(values), ReduceOp::kSum, Soon()));
         // Nobody is still in that call when one dies.
-        EXPECT_OK(store.Set(base::Concat("done/", rank), "", Patient()));
+        EXPECT_OK(store.Set(base::Concat("done/", rank), "", Soon()));
         if (rank == victim) {
-          EXPECT_OK(store.Wait({"done/0", "done/1", "done/2"}, Patient()));
+          EXPECT_OK(store.Wait({"done/0", "done/1", "done/2"}, Soon()));
           raise(SIGKILL);
         }
         const Status status =
-            comm->AllReduce(Floats(values), ReduceOp::kSum, Patient());
+            comm->AllReduce(Floats(values), ReduceOp::kSum, Soon());
         EXPECT_THAT(
             status,
             StatusIs(StatusCode::kUnavailable,
@@ -443,11 +440,11 @@ TEST(SharedMemoryProcesses, ARankThatIsStoppedIsLateAndThenGoesOn) {
   const std::vector<int> outcomes = RunProcesses(2, [&](int rank) {
     auto comm = ConnectProcess(*shared, rank, 2, 1);
     if (rank == 1) {
-      EXPECT_OK(shared->Set("pid", std::to_string(getpid()), Patient()));
-      for (int i = 0; i < 1000; ++i) EXPECT_OK(comm->Barrier(Patient()));
+      EXPECT_OK(shared->Set("pid", std::to_string(getpid()), Soon()));
+      for (int i = 0; i < 1000; ++i) EXPECT_OK(comm->Barrier(Soon()));
       return testing::Test::HasFailure() ? 1 : 0;
     }
-    auto found = shared->Wait({"pid"}, Patient());
+    auto found = shared->Wait({"pid"}, Soon());
     EXPECT_OK(found.status());
     const pid_t other = std::stoi(found->front());
     EXPECT_EQ(kill(other, SIGSTOP), 0);
@@ -457,7 +454,7 @@ TEST(SharedMemoryProcesses, ARankThatIsStoppedIsLateAndThenGoesOn) {
       waiters.Await(1);
       EXPECT_EQ(kill(other, SIGCONT), 0);
     });
-    for (int i = 0; i < 1000; ++i) EXPECT_OK(comm->Barrier(Patient()));
+    for (int i = 0; i < 1000; ++i) EXPECT_OK(comm->Barrier(Soon()));
     later.join();
     return testing::Test::HasFailure() ? 1 : 0;
   });
@@ -477,16 +474,16 @@ TEST(SharedMemoryProcesses, AKilledRankWithChildrenIsNamed) {
         sleep(60);  // ended by rank 0
         _exit(0);
       }
-      EXPECT_OK(store.Set("child", std::to_string(child), Patient()));
-      EXPECT_OK(comm->Barrier(Patient()));
-      EXPECT_OK(store.Wait({"passed"}, Patient()));
+      EXPECT_OK(store.Set("child", std::to_string(child), Soon()));
+      EXPECT_OK(comm->Barrier(Soon()));
+      EXPECT_OK(store.Wait({"passed"}, Soon()));
       raise(SIGKILL);
     }
-    EXPECT_OK(comm->Barrier(Patient()));
-    EXPECT_OK(store.Set("passed", "", Patient()));
-    EXPECT_THAT(comm->Barrier(Patient()),
+    EXPECT_OK(comm->Barrier(Soon()));
+    EXPECT_OK(store.Set("passed", "", Soon()));
+    EXPECT_THAT(comm->Barrier(Soon()),
                 StatusIs(StatusCode::kUnavailable, HasSubstr("rank 1 died")));
-    auto child = store.Get("child", Patient());
+    auto child = store.Get("child", Soon());
     EXPECT_OK(child.status());
     EXPECT_EQ(kill(std::stoi(*child), SIGKILL), 0) << "it is no more";
     return testing::Test::HasFailure() ? 1 : 0;

@@ -12,15 +12,13 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/channel/in_process.h"
+#include "fleet/testing/deadlines.h"
 
 namespace fleet::comm {
 namespace {
 
+using testing::Soon;
 using Bytes = std::vector<std::byte>;
-
-base::Deadline Patient() {
-  return base::Deadline::After(std::chrono::seconds(60));
-}
 
 Bytes Pattern(size_t byte_size) {
   Bytes bytes(byte_size);
@@ -44,18 +42,18 @@ Bytes LetterFrame() {
   HalfLinked pair;
   const Bytes data = Pattern(12);
   EXPECT_OK(pair.link->PostLetter({data.data(), 3, DataType::kFloat32}));
-  return pair.raw->RecvMessage(1 << 20, Patient()).value();
+  return pair.raw->RecvMessage(1 << 20, Soon()).value();
 }
 
 // What a link makes of a frame.
 Result<LinkHeader> Read(std::span<const std::byte> frame) {
   HalfLinked pair;
-  EXPECT_OK(pair.raw->Send(frame, Patient()));
+  EXPECT_OK(pair.raw->Send(frame, Soon()));
   pair.raw.reset();  // a frame about other frames is followed by the end
-  ASSIGN_OR_RETURN(const LinkHeader header, pair.link->Next(Patient()));
+  ASSIGN_OR_RETURN(const LinkHeader header, pair.link->Next(Soon()));
   if (header.byte_size <= Link::kInlineByteSize) {
     Bytes data(header.byte_size);
-    RETURN_IF_ERROR(pair.link->Take(data, Patient()));
+    RETURN_IF_ERROR(pair.link->Take(data, Soon()));
   }
   return header;
 }
@@ -81,7 +79,7 @@ TEST(Link, AHeaderIsLittleEndianAtItsPlaces) {
                    .byte_size = 0},
                   Bytes());
   ASSERT_OK_AND_ASSIGN(const Bytes frame,
-                       pair.raw->RecvMessage(1 << 20, Patient()));
+                       pair.raw->RecvMessage(1 << 20, Soon()));
   Bytes expected(32);
   expected[1] = std::byte(CallKind::kReduce);
   expected[2] = std::byte(ReduceOp::kMax);

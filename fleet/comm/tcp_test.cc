@@ -43,7 +43,7 @@ TEST(Tcp, AFailureInALaterCallDoesNotEndAnEarlierOne) {
   auto first_call = [&](int rank) {
     Elements all = Elements::Of(DataType::kFloat32, 0, 12);
     Elements mine(DataType::kFloat32, 4);
-    EXPECT_OK(ranks[rank]->Scatter(all.span(), mine.span(), 0, Patient()));
+    EXPECT_OK(ranks[rank]->Scatter(all.span(), mine.span(), 0, Soon()));
     EXPECT_EQ(mine.at(0), all.at(static_cast<size_t>(rank) * 4));
   };
   std::thread zero([&] { first_call(0); });  // until rank 2 has come
@@ -56,7 +56,7 @@ TEST(Tcp, AFailureInALaterCallDoesNotEndAnEarlierOne) {
   first_call(2);
   zero.join();
   for (int rank : {0, 2}) {
-    EXPECT_THAT(ranks[rank]->Barrier(Patient()),
+    EXPECT_THAT(ranks[rank]->Barrier(Soon()),
                 StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("rank 1: ")));
   }
 }
@@ -69,14 +69,14 @@ TEST(Tcp, RanksThatSendMuchToEachOtherDoNotWaitForEachOther) {
     for (int to = 0; to < comm.size(); ++to) {
       if (to == comm.rank()) continue;
       Elements data = Elements::Of(DataType::kFloat32, comm.rank(), kCount);
-      ASSERT_OK(comm.Send(data.span(), to, Patient()));
+      ASSERT_OK(comm.Send(data.span(), to, Soon()));
     }
     // Letters under way do not keep a collective from going on.
-    ASSERT_OK(comm.Barrier(Patient()));
+    ASSERT_OK(comm.Barrier(Soon()));
     for (int from = comm.size() - 1; from >= 0; --from) {
       if (from == comm.rank()) continue;
       Elements data(DataType::kFloat32, kCount);
-      ASSERT_OK(comm.Recv(data.span(), from, Patient()));
+      ASSERT_OK(comm.Recv(data.span(), from, Soon()));
       EXPECT_TRUE(data == Elements::Of(DataType::kFloat32, from, kCount));
     }
   });

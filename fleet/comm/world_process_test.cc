@@ -28,7 +28,7 @@ namespace fleet::comm {
 namespace {
 
 using namespace std::chrono_literals;
-using cluster::Patient;
+using cluster::Soon;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -78,7 +78,7 @@ class Rank final {
 
   // The next line; what went wrong if there is none.
   std::string Hear() {
-    const Deadline end = Patient();
+    const Deadline end = Soon();
     while (heard_.find('\n') == std::string::npos) {
       pollfd entry{ear_, POLLIN, 0};
       if (poll(&entry, 1, channel::PollTimeout(end)) == 0) return "(nothing)";
@@ -150,10 +150,9 @@ class WorldOfProcesses : public testing::TestWithParam<Way> {
                      const WorldOptions& options, const Body& body,
                      const Rank::Say& say, const Rank::WaitForGo& wait) {
     ASSIGN_OR_RETURN(auto membership,
-                     cluster::Membership::Join(role, join, Patient()));
-    ASSIGN_OR_RETURN(auto world,
-                     World::Connect(*membership, options, Patient()));
-    RETURN_IF_ERROR(world->all().Barrier(Patient()));
+                     cluster::Membership::Join(role, join, Soon()));
+    ASSIGN_OR_RETURN(auto world, World::Connect(*membership, options, Soon()));
+    RETURN_IF_ERROR(world->all().Barrier(Soon()));
     say("ready");
     wait();  // so that no rank fails while another is in the barrier
     body(*world, *membership, say);
@@ -166,7 +165,7 @@ class WorldOfProcesses : public testing::TestWithParam<Way> {
 Status Sum(Communicator& comm, std::vector<float>& data) {
   return comm.AllReduce({reinterpret_cast<std::byte*>(data.data()), data.size(),
                          DataType::kFloat32, nullptr},
-                        ReduceOp::kSum, Patient());
+                        ReduceOp::kSum, Soon());
 }
 
 // Calls until one fails, and says how.
@@ -220,7 +219,7 @@ TEST_P(WorldOfProcesses, AStoppedRankIsDeadWhenItsHeartbeatsAreMissing) {
 TEST_P(WorldOfProcesses, ARankThatLeavesEarlyIsNamed) {
   Start(3, [](World& world, cluster::Membership& membership,
               const Rank::Say& say) {
-    if (membership.rank() == 2) return membership.Leave(Patient());
+    if (membership.rank() == 2) return membership.Leave(Soon());
     SumUntilItFails(world.all(), say);
     pause();
   });
@@ -251,7 +250,7 @@ TEST_P(WorldOfProcesses, ALateRankIsWaitedFor) {
     std::vector<float> data = {1};
     const Status status = Sum(world.all(), data);
     say(base::Concat(status, " ", data[0]));
-    membership.Leave(Patient());
+    membership.Leave(Soon());
   });
   for (int i = 0; i < 3; ++i) EXPECT_EQ(rank(i).Hear(), "OK 3");
 }

@@ -28,7 +28,7 @@ TEST(World, PicksTheBackendByWhereTheRanksAre) {
   FakeJob alone(1);
   alone.Run({}, [](World& world, auto&) {
     EXPECT_EQ(world.all().backend(), "in-process");
-    EXPECT_OK(world.all().Barrier(Patient()));
+    EXPECT_OK(world.all().Barrier(Soon()));
   });
   FakeJob one_host(3);
   one_host.Run({}, [](World& world, auto&) {
@@ -59,11 +59,11 @@ TEST(World, HostsShareMemoryInsideAndTalkOverTcp) {
         ASSERT_OK(Sum(world.all(), number));
         EXPECT_EQ(number, 6);
         // Groups follow from where their own ranks are.
-        ASSERT_OK_AND_ASSIGN(auto inside, world.NewGroup({2, 3}, Patient()));
+        ASSERT_OK_AND_ASSIGN(auto inside, world.NewGroup({2, 3}, Soon()));
         if (inside != nullptr) {
           EXPECT_EQ(inside->backend(), "shared memory");
         }
-        ASSERT_OK_AND_ASSIGN(auto across, world.NewGroup({0, 2}, Patient()));
+        ASSERT_OK_AND_ASSIGN(auto across, world.NewGroup({0, 2}, Soon()));
         if (across != nullptr) {
           number = 1;
           ASSERT_OK(Sum(*across, number));
@@ -75,7 +75,7 @@ TEST(World, HostsShareMemoryInsideAndTalkOverTcp) {
 TEST(World, RefusesABackendThatIsNotThere) {
   FakeJob job(1);
   FakeJob::Member member(job, 0);
-  EXPECT_THAT(World::Connect(member, {.backend = "pigeon"}, Patient()),
+  EXPECT_THAT(World::Connect(member, {.backend = "pigeon"}, Soon()),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("pigeon")));
 }
 
@@ -88,7 +88,7 @@ TEST(World, SharedMemoryDoesNotReachOtherHosts) {
       EXPECT_THAT(
           World::Connect(
               member, {.backend = "shm", .host_key = base::Concat("host ", i)},
-              Patient()),
+              Soon()),
           StatusIs(StatusCode::kFailedPrecondition, HasSubstr("2 hosts")));
     });
   }
@@ -99,8 +99,8 @@ TEST(World, GroupsAreOfTheirOwnRanksInTheirOwnOrder) {
   FakeJob job(4);
   job.Run({}, [](World& world, FakeJob::Member& member) {
     const int rank = member.rank();
-    ASSERT_OK_AND_ASSIGN(auto odd, world.NewGroup({3, 1}, Patient()));
-    ASSERT_OK_AND_ASSIGN(auto alone, world.NewGroup({2}, Patient()));
+    ASSERT_OK_AND_ASSIGN(auto odd, world.NewGroup({3, 1}, Soon()));
+    ASSERT_OK_AND_ASSIGN(auto alone, world.NewGroup({2}, Soon()));
     EXPECT_EQ(odd != nullptr, rank % 2 == 1);
     EXPECT_EQ(alone != nullptr, rank == 2);
     if (odd != nullptr) {
@@ -111,7 +111,7 @@ TEST(World, GroupsAreOfTheirOwnRanksInTheirOwnOrder) {
       EXPECT_EQ(number, 4);
     }
     if (alone != nullptr) {
-      EXPECT_OK(alone->Barrier(Patient()));
+      EXPECT_OK(alone->Barrier(Soon()));
     }
     int32_t number = rank;
     ASSERT_OK(Sum(world.all(), number));
@@ -123,10 +123,10 @@ TEST(World, AGroupThatMakesNoSenseIsRefused) {
   FakeJob job(2);
   job.Run({}, [](World& world, auto&) {
     const auto invalid = HasCode(StatusCode::kInvalidArgument);
-    EXPECT_THAT(world.NewGroup({0, 2}, Patient()), invalid);
-    EXPECT_THAT(world.NewGroup({0, 0}, Patient()), invalid);
-    EXPECT_THAT(world.NewGroup({}, Patient()), invalid);
-    EXPECT_OK(world.NewGroup({0, 1}, Patient()));
+    EXPECT_THAT(world.NewGroup({0, 2}, Soon()), invalid);
+    EXPECT_THAT(world.NewGroup({0, 0}, Soon()), invalid);
+    EXPECT_THAT(world.NewGroup({}, Soon()), invalid);
+    EXPECT_OK(world.NewGroup({0, 1}, Soon()));
   });
 }
 
@@ -137,7 +137,7 @@ TEST(World, RanksThatNameDifferentGroupsAreToldBoth) {
     const Status status =
         world
             .NewGroup(member.rank() == 0 ? std::vector{0, 1} : std::vector{1},
-                      Patient())
+                      Soon())
             .status();
     if (status.ok()) return;  // the first to come, if it needs nobody else
     ++refused;
@@ -158,7 +158,7 @@ TEST_P(WorldNews, ADeathEndsTheGroupsOfTheDeadWithWhoItWas) {
   FakeJob job(3);
   testing::SleepingThreads waiters;
   job.Run(Options(), [&](World& world, FakeJob::Member& member) {
-    auto made = world.NewGroup({0, 1}, Patient());
+    auto made = world.NewGroup({0, 1}, Soon());
     EXPECT_OK(made);
     job.Together();
     ASSERT_TRUE(made.ok());
@@ -172,12 +172,12 @@ TEST_P(WorldNews, ADeathEndsTheGroupsOfTheDeadWithWhoItWas) {
     } else {
       waiters.Enter();
     }
-    EXPECT_THAT(world.all().Barrier(Patient()), died);
-    EXPECT_THAT(world.NewGroup({1, 2}, Patient()),
+    EXPECT_THAT(world.all().Barrier(Soon()), died);
+    EXPECT_THAT(world.NewGroup({1, 2}, Soon()),
                 member.rank() == 0 ? HasCode(StatusCode::kOk)
                                    : HasCode(StatusCode::kUnavailable));
     if (pair != nullptr) {
-      EXPECT_OK(pair->Barrier(Patient()));
+      EXPECT_OK(pair->Barrier(Soon()));
     }
   });
 }
@@ -185,7 +185,7 @@ TEST_P(WorldNews, ADeathEndsTheGroupsOfTheDeadWithWhoItWas) {
 TEST_P(WorldNews, AFailureOfOneRankIsThatOfItsGroupOnly) {
   FakeJob job(3);
   job.Run(Options(), [&](World& world, FakeJob::Member& member) {
-    auto made = world.NewGroup({0, 2}, Patient());
+    auto made = world.NewGroup({0, 2}, Soon());
     EXPECT_OK(made);
     job.Together();  // all have it before it fails
     ASSERT_TRUE(made.ok());
@@ -197,11 +197,11 @@ TEST_P(WorldNews, AFailureOfOneRankIsThatOfItsGroupOnly) {
     }
     if (member.rank() == 2) {
       while (group->status().ok()) std::this_thread::sleep_for(1ms);
-      EXPECT_THAT(group->Barrier(Patient()),
+      EXPECT_THAT(group->Barrier(Soon()),
                   StatusIs(StatusCode::kDeadlineExceeded,
                            AllOf(HasSubstr("rank 0"), HasSubstr("barrier"))));
     }
-    EXPECT_OK(world.all().Barrier(Patient()));
+    EXPECT_OK(world.all().Barrier(Soon()));
   });
 }
 
@@ -212,7 +212,7 @@ TEST_P(WorldNews, ARankThatLeftDisturbsNoCallThatItHasDone) {
     int32_t number = 1;
     EXPECT_OK(Sum(world.all(), number));
     EXPECT_EQ(number, 3);
-    member.Leave(Patient());
+    member.Leave(Soon());
   });
 }
 
@@ -223,8 +223,8 @@ TEST_P(WorldNews, ACommunicatorMayOutliveTheWorld) {
     threads.emplace_back([&, i] {
       FakeJob::Member member(job, i);
       ASSERT_OK_AND_ASSIGN(auto world,
-                           World::Connect(member, Options(), Patient()));
-      ASSERT_OK_AND_ASSIGN(auto group, world->NewGroup({0, 1}, Patient()));
+                           World::Connect(member, Options(), Soon()));
+      ASSERT_OK_AND_ASSIGN(auto group, world->NewGroup({0, 1}, Soon()));
       world.reset();
       int32_t number = 1;
       EXPECT_OK(Sum(*group, number));
@@ -244,7 +244,7 @@ TEST_P(WorldNews, ARankThatDiesBeforeAllHaveMetIsNamed) {
     threads.emplace_back([&, i] {
       FakeJob::Member member(job, i);
       waiters.Enter();
-      EXPECT_THAT(World::Connect(member, Options(), Patient()),
+      EXPECT_THAT(World::Connect(member, Options(), Soon()),
                   StatusIs(StatusCode::kUnavailable,
                            HasSubstr("rank 2 at 10.0.0.9, process 77, died")));
     });

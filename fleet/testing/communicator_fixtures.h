@@ -37,7 +37,7 @@ namespace fleet::comm {
 using namespace std::chrono_literals;
 using testing::AllOf;
 using testing::HasSubstr;
-using testing::Patient;
+using testing::Soon;
 
 // The communicators of a group, by rank; null for ranks of other processes and
 // for all ranks when this process is not in the group.
@@ -299,8 +299,8 @@ inline Status SendLarge(Communicator& comm, int to, int number,
 inline void RecvLarge(Communicator& comm, int from, int number,
                       size_t byte_size = kLargeByteSize) {
   std::vector<std::byte> bytes(byte_size);
-  EXPECT_OK(comm.Recv({bytes.data(), bytes.size(), DataType::kUInt8}, from,
-                      Patient()));
+  EXPECT_OK(
+      comm.Recv({bytes.data(), bytes.size(), DataType::kUInt8}, from, Soon()));
   EXPECT_TRUE(bytes == LargeMessage(number, byte_size)) << number;
 }
 

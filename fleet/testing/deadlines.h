@@ -17,8 +17,6 @@ namespace fleet::testing {
 inline base::Deadline Soon() {
   return base::Deadline::After(std::chrono::seconds(60));
 }
-// What a rank grants the others.
-inline base::Deadline Patient() { return Soon(); }
 
 }  // namespace fleet::testing
 

@@ -42,7 +42,7 @@ thread_local std::vector<std::function<Status()>> put_off;
 // A message to oneself.
 thread_local std::vector<std::byte> to_self;
 
-Deadline Patient() { return Deadline::After(std::chrono::seconds(60)); }
+Deadline Soon() { return Deadline::After(std::chrono::seconds(60)); }
 
 NcclResult Answer(ncclComm* comm, const Status& status) {
   if (!status.ok()) return NcclResult{3};
@@ -151,21 +151,21 @@ NcclResult ncclAllReduce(const void* from, void* to, size_t count,
                          NcclType type, NcclOp op, ncclComm* comm, void*) {
   const Span data = SpanOf(to, count, type);
   CopyIfApart(to, from, data);
-  return Answer(comm, comm->rank->AllReduce(data, OpOf(op), Patient()));
+  return Answer(comm, comm->rank->AllReduce(data, OpOf(op), Soon()));
 }
 
 NcclResult ncclReduce(const void* from, void* to, size_t count, NcclType type,
                       NcclOp op, int root, ncclComm* comm, void*) {
   const Span data = SpanOf(to, count, type);
   CopyIfApart(to, from, data);
-  return Answer(comm, comm->rank->Reduce(data, OpOf(op), root, Patient()));
+  return Answer(comm, comm->rank->Reduce(data, OpOf(op), root, Soon()));
 }
 
 NcclResult ncclBroadcast(const void* from, void* to, size_t count,
                          NcclType type, int root, ncclComm* comm, void*) {
   const Span data = SpanOf(to, count, type);
   if (comm->rank->rank() == root) CopyIfApart(to, from, data);
-  return Answer(comm, comm->rank->Broadcast(data, root, Patient()));
+  return Answer(comm, comm->rank->Broadcast(data, root, Soon()));
 }
 
 NcclResult ncclAllGather(const void* from, void* to, size_t count,
@@ -173,14 +173,14 @@ NcclResult ncclAllGather(const void* from, void* to, size_t count,
   return Answer(
       comm, comm->rank->AllGather(SpanOf(from, count, type),
                                   SpanOf(to, count * comm->rank->size(), type),
-                                  Patient()));
+                                  Soon()));
 }
 
 NcclResult ncclReduceScatter(const void* from, void* to, size_t count,
                              NcclType type, NcclOp op, ncclComm* comm, void*) {
   return Answer(comm, comm->rank->ReduceScatter(
                           SpanOf(from, count * comm->rank->size(), type),
-                          SpanOf(to, count, type), OpOf(op), Patient()));
+                          SpanOf(to, count, type), OpOf(op), Soon()));
 }
 
 NcclResult ncclSend(const void* from, size_t count, NcclType type, int peer,
@@ -190,7 +190,7 @@ NcclResult ncclSend(const void* from, size_t count, NcclType type, int peer,
     to_self.assign(data.data, data.data + data.byte_size());
     return NcclResult::kSuccess;
   }
-  return Answer(comm, comm->rank->Send(data, peer, Patient()));
+  return Answer(comm, comm->rank->Send(data, peer, Soon()));
 }
 
 NcclResult ncclRecv(void* to, size_t count, NcclType type, int peer,
@@ -200,7 +200,7 @@ NcclResult ncclRecv(void* to, size_t count, NcclType type, int peer,
       std::memcpy(to, to_self.data(), to_self.size());
       return OkStatus();
     }
-    return comm->rank->Recv(SpanOf(to, count, type), peer, Patient());
+    return comm->rank->Recv(SpanOf(to, count, type), peer, Soon());
   };
   if (group_depth == 0) return Answer(comm, receive());
   put_off.push_back(receive);

@@ -21,7 +21,7 @@
 
 namespace fleet::cluster {
 
-using testing::Patient;
+using testing::Soon;
 
 // A socket that listens at a free port of this host, as a launcher makes it.
 // Forked ranks inherit it.

@@ -38,7 +38,7 @@ inline CommunicatorKind LoopbackKind(std::string name,
                                        .size = size,
                                        .secret = "s",
                                        .carrier = carrier},
-                                      options(i), Patient())
+                                      options(i), Soon())
                                .value();
               });
             }

@@ -26,7 +26,7 @@
 namespace fleet::comm {
 
 using cluster::News;
-using testing::Patient;
+using testing::Soon;
 
 // What one rank tells, all hear at once.
 class FakeJob final {
@@ -95,7 +95,7 @@ class FakeJob final {
       threads.emplace_back([&, i] {
         Member member(*this, i);
         ASSERT_OK_AND_ASSIGN(auto world,
-                             World::Connect(member, options(i), Patient()));
+                             World::Connect(member, options(i), Soon()));
         body(*world, member);
       });
     }
@@ -125,7 +125,7 @@ class FakeJob final {
 };
 
 inline Status Sum(Communicator& comm, int32_t& number,
-                  Deadline deadline = Patient()) {
+                  Deadline deadline = Soon()) {
   return comm.AllReduce(
       {reinterpret_cast<std::byte*>(&number), 1, DataType::kInt32, nullptr},
       ReduceOp::kSum, deadline);
