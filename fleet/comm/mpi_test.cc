@@ -75,6 +75,8 @@ class MpiFailures : public testing::Test {
     ASSERT_NE(comm_, nullptr);
     ASSERT_EQ(comm_->size(), 4) << "run it under mpirun -np 4";
     ASSERT_OK(AllReduce(*comm_));
+    // No rank is still in that call when another fails in the next.
+    ASSERT_OK(together_->Barrier(Soon()));
   }
   void TearDown() override {
     if (together_ != nullptr) {
@@ -177,6 +179,7 @@ TEST_F(MpiFailures, AnInterruptEndsTheWait) {
                            return Unavailable("^C");
                          }});
   ASSERT_NE(stopped, nullptr);
+  ASSERT_OK(together_->Barrier(Soon()));
   interrupted = rank() == 0;
   if (rank() != 3) {
     EXPECT_THAT(AllReduce(*stopped),
