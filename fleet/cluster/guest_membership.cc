@@ -47,8 +47,8 @@ class GuestMembership final : public Membership {
     MutexLock lock(mutex_);  // the callbacks wait until link_ is there
     link_ = std::make_unique<Lifeline>(
         std::move(connection.channel),
-        LifelineOptions{options_.heartbeat_interval,
-                        options_.heartbeat_patience},
+        LifelineOptions{.heartbeat_interval = options_.heartbeat_interval,
+                        .heartbeat_patience = options_.heartbeat_patience},
         LifelineCallbacks{
             [this](std::string_view message) { OnMessage(message); },
             [this](const Status& why) { OnEnd(why); }});

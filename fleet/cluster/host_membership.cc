@@ -169,7 +169,8 @@ void HostMembership::TakeIn(channel::Connection connection) {
   }
   guest->link = std::make_unique<Lifeline>(
       std::move(connection.channel),
-      LifelineOptions{options_.heartbeat_interval, options_.heartbeat_patience},
+      LifelineOptions{.heartbeat_interval = options_.heartbeat_interval,
+                      .heartbeat_patience = options_.heartbeat_patience},
       LifelineCallbacks{
           [this, id](std::string_view message) { OnMessage(id, message); },
           [this, id](const Status& why) { OnEnd(id, why); }});

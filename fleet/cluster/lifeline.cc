@@ -46,10 +46,23 @@ void Lifeline::End() {
 }
 
 void Lifeline::Send(std::string message) {
-  MutexLock lock(mutex_);
-  if (ended_) return;
-  outbox_.push_back(std::move(message));
-  changed_.NotifyAll();
+  Status overflow;
+  {
+    MutexLock lock(mutex_);
+    if (ended_) return;
+    const uint64_t byte_size = unsent_byte_size_ + message.size();
+    if (byte_size <= options_.max_unsent_byte_size) {
+      unsent_byte_size_ = byte_size;
+      outbox_.push_back(std::move(message));
+      changed_.NotifyAll();
+      return;
+    }
+    overflow_ = DeadlineExceeded(
+        peer(), " does not take what is sent to it: ", byte_size,
+        " bytes wait, of at most ", options_.max_unsent_byte_size);
+    overflow = overflow_;
+  }
+  Close(std::move(overflow));
 }
 
 bool Lifeline::Flush(Deadline deadline) {
@@ -67,6 +80,11 @@ void Lifeline::Close(Status why) {
   changed_.NotifyAll();
 }
 
+bool Lifeline::overflowed() {
+  MutexLock lock(mutex_);
+  return !overflow_.ok();
+}
+
 void Lifeline::Write() {
   while (true) {
     std::string message;
@@ -82,6 +100,7 @@ void Lifeline::Write() {
       if (!outbox_.empty()) {
         message = std::move(outbox_.front());
         outbox_.pop_front();
+        unsent_byte_size_ -= message.size();
       }
       sending_ = true;
     }
@@ -112,7 +131,7 @@ void Lifeline::Read() {
       continue;
     }
     Status why = message.status();
-    if (why.code() == StatusCode::kDeadlineExceeded) {
+    if (why.code() == StatusCode::kDeadlineExceeded && !overflowed()) {
       const std::chrono::duration<double> patience =
           options_.heartbeat_patience;
       why = DeadlineExceeded("no sign of life for ", patience.count(), " s");
