@@ -71,34 +71,27 @@ Result<AtomicFile> AtomicFile::Create(const Path& requested) {
   }
 
   Path temporary = TemporaryPath(path);
-  const int descriptor =
-      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (descriptor < 0) return PathError(errno, "create", path);
-  AtomicFile file(std::move(path), std::move(temporary), descriptor);
-  if (replaces && ::fchmod(descriptor, old.st_mode & 07777) != 0) {
+  Descriptor descriptor(
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!descriptor.valid()) return PathError(errno, "create", path);
+  AtomicFile file(std::move(path), std::move(temporary), std::move(descriptor));
+  if (replaces && ::fchmod(file.descriptor_.get(), old.st_mode & 07777) != 0) {
     return file.Fail(errno, "set permissions of");
   }
   return file;
 }
 
-AtomicFile::AtomicFile(Path path, Path temporary, int descriptor)
+AtomicFile::AtomicFile(Path path, Path temporary, Descriptor descriptor)
     : path_(std::move(path)),
       temporary_(std::move(temporary)),
-      descriptor_(descriptor) {}
-
-AtomicFile::AtomicFile(AtomicFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      temporary_(std::move(other.temporary_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      byte_size_(other.byte_size_),
-      failure_(std::move(other.failure_)) {}
+      descriptor_(std::move(descriptor)) {}
 
 AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
   if (this != &other) {
     Discard();
     path_ = std::move(other.path_);
     temporary_ = std::move(other.temporary_);
-    descriptor_ = std::exchange(other.descriptor_, -1);
+    descriptor_ = std::move(other.descriptor_);
     byte_size_ = other.byte_size_;
     failure_ = std::move(other.failure_);
   }
@@ -108,9 +101,8 @@ AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
 AtomicFile::~AtomicFile() { Discard(); }
 
 void AtomicFile::Discard() {
-  if (descriptor_ < 0) return;
-  ::close(descriptor_);
-  descriptor_ = -1;
+  if (!descriptor_.valid()) return;
+  (void)descriptor_.Close();
   ::unlink(temporary_.c_str());
 }
 
@@ -123,12 +115,12 @@ Status AtomicFile::Fail(int error_number, std::string_view what) {
 
 Status AtomicFile::Append(std::span<const std::byte> bytes) {
   RETURN_IF_ERROR(failure_);
-  if (descriptor_ < 0) {
+  if (!descriptor_.valid()) {
     return FailedPrecondition("append to ", path_.string(), " after Commit()");
   }
   const uint64_t before = byte_size_;
   while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor_, bytes.data(),
+    const ssize_t written = ::write(descriptor_.get(), bytes.data(),
                                     std::min(bytes.size(), kLargestTransfer));
     if (written < 0) {
       if (errno == EINTR) continue;
@@ -142,7 +134,7 @@ Status AtomicFile::Append(std::span<const std::byte> bytes) {
   const uint64_t begin = before / kWriteOutSize * kWriteOutSize;
   const uint64_t end = byte_size_ / kWriteOutSize * kWriteOutSize;
   if (begin < end) {
-    (void)::sync_file_range(descriptor_, static_cast<off_t>(begin),
+    (void)::sync_file_range(descriptor_.get(), static_cast<off_t>(begin),
                             static_cast<off_t>(end - begin),
                             SYNC_FILE_RANGE_WRITE);
   }
@@ -151,16 +143,15 @@ Status AtomicFile::Append(std::span<const std::byte> bytes) {
 
 Status AtomicFile::Commit() {
   RETURN_IF_ERROR(failure_);
-  if (descriptor_ < 0) {
+  if (!descriptor_.valid()) {
     return FailedPrecondition("commit ", path_.string(), " twice");
   }
-  if (::fsync(descriptor_) != 0) return Fail(errno, "sync");
+  if (::fsync(descriptor_.get()) != 0) return Fail(errno, "sync");
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
     return Fail(errno, "rename to");
   }
   // From here on the temporary name is gone and there is nothing to remove.
-  const int closed = ::close(std::exchange(descriptor_, -1));
-  if (closed != 0) return PathError(errno, "close", path_);
+  if (descriptor_.Close() != 0) return PathError(errno, "close", path_);
   return SyncFolder(FolderOf(path_));
 }
 

@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fleet/base/descriptor.h"
 #include "fleet/base/status.h"
 
 namespace fleet::base {
@@ -44,7 +45,7 @@ class AtomicFile final {
   // InvalidArgument when `path` names something other than a plain file.
   static Result<AtomicFile> Create(const Path& path);
 
-  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile(AtomicFile&& other) noexcept = default;
   AtomicFile& operator=(AtomicFile&& other) noexcept;
   ~AtomicFile();
 
@@ -62,13 +63,13 @@ class AtomicFile final {
   const Path& path() const { return path_; }
 
  private:
-  AtomicFile(Path path, Path temporary, int descriptor);
+  AtomicFile(Path path, Path temporary, Descriptor descriptor);
   Status Fail(int error_number, std::string_view what);
   void Discard();
 
   Path path_;
   Path temporary_;
-  int descriptor_ = -1;  // -1 once committed, failed or moved from
+  Descriptor descriptor_;  // of nothing once committed, failed or moved from
   uint64_t byte_size_ = 0;
   Status failure_;
 };
