@@ -55,6 +55,49 @@ std::string Describe(std::string_view what, ConstSpan data) {
 
 }  // namespace
 
+SharedMemory::SharedMemory(const Meeting& meeting, CommunicatorOptions options,
+                           std::unique_ptr<MemoryExchange> exchange,
+                           base::Descriptor memory, base::Mapping mapping)
+    : Communicator(meeting.rank, meeting.size, std::move(options)),
+      exchange_(std::move(exchange)),
+      memory_(std::move(memory)),
+      mapping_(std::move(mapping)),
+      control_(mapping_.data(), meeting.rank, meeting.size),
+      stages_(mapping_.data() + Control::ByteSize(meeting.size)),
+      inputs_(meeting.size),
+      outputs_(meeting.size),
+      senders_(meeting.size),
+      receivers_(meeting.size) {}
+
+SharedMemory::~SharedMemory() {
+  Finish();
+  // A child that was forked does not speak for its parent.
+  if (getpid() == process_) control_.Leave();
+}
+
+size_t SharedMemory::ReservedByteSize(int size) {
+  return Control::ByteSize(size) +
+         static_cast<size_t>(size) * kNumSlots * kSlotByteSize;
+}
+
+size_t SharedMemory::SegmentByteSize(int size) {
+  const auto n = static_cast<size_t>(size);
+  return ReservedByteSize(size) + n * n * kRingByteSize;
+}
+
+Status SharedMemory::Open(int processes_on_host, Deadline deadline) {
+  control_.Introduce();
+  RETURN_IF_ERROR(DoBarrier({}, deadline));
+  control_.Settle(processes_on_host);
+  return OkStatus();
+}
+
+Status SharedMemory::DoBarrier(const Call& call, Deadline deadline) {
+  RETURN_IF_ERROR(CheckOthers());
+  Post(call);
+  return WaitRound(round_, call, deadline);
+}
+
 Status SharedMemory::WaitForPost(int whom, uint64_t round, const Call& call,
                                  Deadline deadline) {
   const Line& line = control_.line(whom, round);
@@ -211,6 +254,21 @@ Status SharedMemory::DoRecv(Span data, int from, Deadline deadline) {
         from, ", which sent ", letter.count, " x ", ToString(letter.type));
   }
   return ReadRing({data.data, data.byte_size()}, from, data, deadline);
+}
+
+base::RingMemory SharedMemory::Ring(int from, int to, std::byte* data) const {
+  RingState& state = control_.ring(from, to);
+  return {.written = &state.written,
+          .read = &state.read,
+          .places = reinterpret_cast<uint32_t*>(data),
+          .blocks = data + kRingPlacesByteSize,
+          .block_byte_size = kRingBlockByteSize,
+          .num_blocks = kRingBlocks};
+}
+
+size_t SharedMemory::RingOffset(int from, int to) const {
+  return ReservedByteSize(size()) +
+         (static_cast<size_t>(from) * size() + to) * kRingByteSize;
 }
 
 Result<SharedMemory::SendRing*> SharedMemory::Sender(int peer) {

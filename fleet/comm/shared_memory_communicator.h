@@ -31,8 +31,8 @@
 
 namespace fleet::comm {
 
-// Of one slot of a rank's staging memory. Two ranks' slots in use fit into a
-// second-level cache beside the data.
+// The size of one slot of a rank's staging memory. Two ranks' slots in use fit
+// into a second-level cache beside the data.
 inline constexpr size_t kSlotByteSize = size_t{128} << 10;
 
 // A ring for send and receive: places of blocks, then blocks. It is mapped when
@@ -85,7 +85,7 @@ inline uint64_t Pack(const Call& call) {
          static_cast<uint64_t>(static_cast<uint32_t>(call.root)) << 32;
 }
 
-// Of a line of the same round as `mine`, so its number is the same.
+// The call in a line of the same round as `mine`, so its number is the same.
 inline Call Unpack(const Line& line, const Call& mine) {
   return {.kind = static_cast<CallKind>(line.what & 0xff),
           .op = static_cast<ReduceOp>(line.what >> 8 & 0xff),
@@ -95,48 +95,28 @@ inline Call Unpack(const Line& line, const Call& mine) {
           .number = mine.number};
 }
 
-// Of one rank.
+// The communicator of one rank. All ranks map one segment:
+//
+//   controls   a line for each of the last rounds, failures, who has left
+//   stages     a few slots for each rank, through which collectives pass data
+//   rings      one from each rank to each other, for send and receive
+//
+// and a region for each Allocate, in which collectives work in place. A
+// collective is a number of rounds. In a round a rank writes its part, posts
+// its line, and waits until all others have posted theirs.
 class SharedMemory final : public Communicator {
  public:
   SharedMemory(const Meeting& meeting, CommunicatorOptions options,
                std::unique_ptr<MemoryExchange> exchange,
-               base::Descriptor memory, base::Mapping mapping)
-      : Communicator(meeting.rank, meeting.size, std::move(options)),
-        exchange_(std::move(exchange)),
-        memory_(std::move(memory)),
-        mapping_(std::move(mapping)),
-        control_(mapping_.data(), meeting.rank, meeting.size),
-        stages_(mapping_.data() + Control::ByteSize(meeting.size)),
-        inputs_(meeting.size),
-        outputs_(meeting.size),
-        senders_(meeting.size),
-        receivers_(meeting.size) {}
+               base::Descriptor memory, base::Mapping mapping);
+  ~SharedMemory() override;
 
-  ~SharedMemory() override {
-    Finish();
-    // A child that was forked does not speak for its parent.
-    if (getpid() == process_) control_.Leave();
-  }
-
-  static size_t StagesByteSize(int size) {
-    return static_cast<size_t>(size) * kNumSlots * kSlotByteSize;
-  }
   // Controls and stages, which exist from the start.
-  static size_t ReservedByteSize(int size) {
-    return Control::ByteSize(size) + StagesByteSize(size);
-  }
-  static size_t SegmentByteSize(int size) {
-    const auto n = static_cast<size_t>(size);
-    return ReservedByteSize(size) + n * n * kRingByteSize;
-  }
+  static size_t ReservedByteSize(int size);
+  static size_t SegmentByteSize(int size);
 
   // The first round: all ranks have the memory.
-  Status Open(int processes_on_host, Deadline deadline) {
-    control_.Introduce();
-    RETURN_IF_ERROR(DoBarrier({}, deadline));
-    control_.Settle(processes_on_host);
-    return OkStatus();
-  }
+  Status Open(int processes_on_host, Deadline deadline);
 
   std::string_view backend() const override { return "shared memory"; }
 
@@ -156,83 +136,31 @@ class SharedMemory final : public Communicator {
                   Deadline deadline) override;
   Status DoAllToAll(const Call& call, ConstSpan from, Span to,
                     Deadline deadline) override;
-  Status DoBarrier(const Call& call, Deadline deadline) override {
-    RETURN_IF_ERROR(CheckOthers());
-    Post(call);
-    return WaitRound(round_, call, deadline);
-  }
+  Status DoBarrier(const Call& call, Deadline deadline) override;
   Status DoSend(ConstSpan data, int to, Deadline deadline) override;
   Status DoRecv(Span data, int from, Deadline deadline) override;
   void DoAbort() override { control_.Fail(status()); }
 
  private:
-  std::byte* Stage(int rank, uint64_t round) const {
-    return stages_ +
-           (static_cast<size_t>(rank) * kNumSlots + round % kNumSlots) *
-               kSlotByteSize;
-  }
-  base::RingMemory Ring(int from, int to, std::byte* data) const {
-    RingState& state = control_.ring(from, to);
-    return {.written = &state.written,
-            .read = &state.read,
-            .places = reinterpret_cast<uint32_t*>(data),
-            .blocks = data + kRingPlacesByteSize,
-            .block_byte_size = kRingBlockByteSize,
-            .num_blocks = kRingBlocks};
-  }
-  size_t RingOffset(int from, int to) const {
-    return ReservedByteSize(size()) +
-           (static_cast<size_t>(from) * size() + to) * kRingByteSize;
-  }
+  // ---- rounds
 
+  // The slot of `rank` for `round`.
+  std::byte* Stage(int rank, uint64_t round) const;
   // Where to write for the next round.
   Line& NextLine() const { return control_.line(rank(), round_ + 1); }
   std::byte* NextStage() const { return Stage(rank(), round_ + 1); }
-
   // Says that this rank's part of the next round is written.
-  void Post(const Call& call) {
-    ++round_;
-    Line& line = control_.line(rank(), round_);
-    line.what = Pack(call);
-    line.count = call.count;
-    line.round.store(round_, std::memory_order_release);
-    control_.WakeWaiters();
-  }
-
-  // Until all ranks have posted `round`, in the same call.
-  Status WaitRound(uint64_t round, const Call& call, Deadline deadline) {
-    const uint64_t what = Pack(call);
-    for (int i = 0; i < size(); ++i) {
-      if (i == rank()) continue;
-      const Line& line = control_.line(i, round);
-      if (!Quickly([&] { return Posted(line, round); })) {
-        RETURN_IF_ERROR(WaitForPost(i, round, call, deadline));
-      }
-      if (line.what != what || line.count != call.count) {
-        return Mismatch(rank(), call, i, Unpack(line, call));
-      }
-    }
-    return OkStatus();
-  }
-
+  void Post(const Call& call);
   static bool Posted(const Line& line, uint64_t round) {
     return line.round.load(std::memory_order_acquire) == round;
   }
+  // Waits until all ranks have posted `round`, in the same call.
+  Status WaitRound(uint64_t round, const Call& call, Deadline deadline);
 
+  // Looks whether ready() for as long as ranks in step are apart. False: the
+  // wait may become long.
   template <typename Ready>
-  bool Quickly(Ready ready) const {
-    if (ready()) return true;
-    if (!control_.spin()) return false;
-    for (int i = 0; i < kQuickLooks; ++i) {
-      if (ready()) return true;
-    }
-    for (int i = 0; i < kPauses; ++i) {
-      if (ready()) return true;
-      base::Pause();
-    }
-    return false;
-  }
-
+  bool Quickly(Ready ready) const;
   // A wait that may become long: until `whom` has made ready() true.
   struct Waiting {
     int whom;
@@ -248,15 +176,14 @@ class SharedMemory final : public Communicator {
                      Deadline deadline);
   std::vector<int> Missing(uint64_t round) const;
   // The failure of another rank.
-  Status CheckOthers() const {
-    if (!control_.failed()) [[likely]]
-      return OkStatus();
-    return control_.failure();
-  }
-  // What ends a wait that is no WaitLong.
+  Status CheckOthers() const;
+  // The reason to end a wait that does not go through WaitLong: an abort, the
+  // failure of another rank, or what the interrupt check says.
   Status Look();
   // Unavailable when one of `ranks` has left or died.
   Status CheckAlive(std::vector<int> ranks, const std::string& what);
+
+  // ---- collectives, in shared_memory_collectives.cc
 
   // One piece after the other through the staging memory: in(stage, begin, n)
   // writes bytes [begin, begin + n) of this rank's part, out(round, begin, n)
@@ -266,10 +193,10 @@ class SharedMemory final : public Communicator {
   Status InPieces(const Call& call, size_t byte_size, size_t piece,
                   Deadline deadline, In in, Out out);
 
-  // Of a part for each rank in one slot.
+  // How many bytes each rank has in a slot that holds a part for each.
   size_t PiecePerRank() const;
-  // Of parts of `part` bytes that begin at `from`, `n` bytes of each other
-  // rank's into its piece of the stage.
+  // Parts of `part` bytes lie one after the other from `from` on: `n` bytes of
+  // each other rank's part go into its piece of the stage.
   void StageForOthers(std::byte* stage, const std::byte* from, size_t part,
                       size_t n) const;
 
@@ -294,12 +221,19 @@ class SharedMemory final : public Communicator {
   // The elements that rank `i` combines of `count`: whole cache lines.
   std::pair<size_t, size_t> Slice(int i, size_t count, DataType type) const;
 
+  // ---- regions
+
   Place Find(const std::byte* data, size_t byte_size) const;
   // Where `place` of `rank` is here; null when it is not in memory that this
   // rank knows.
   std::byte* At(const Place& place, int rank, size_t byte_size) const;
   Result<Region> MakeRegion(size_t byte_size, Deadline deadline);
 
+  // ---- rings
+
+  base::RingMemory Ring(int from, int to, std::byte* data) const;
+  // Where it begins in the segment.
+  size_t RingOffset(int from, int to) const;
   struct SendRing {
     base::Mapping mapping;
     base::RingWriter writer;
@@ -337,6 +271,58 @@ class SharedMemory final : public Communicator {
   std::vector<std::optional<SendRing>> senders_;
   std::vector<std::optional<RecvRing>> receivers_;
 };
+
+// What every round passes through, in both source files.
+
+inline std::byte* SharedMemory::Stage(int rank, uint64_t round) const {
+  return stages_ + (static_cast<size_t>(rank) * kNumSlots + round % kNumSlots) *
+                       kSlotByteSize;
+}
+
+inline void SharedMemory::Post(const Call& call) {
+  ++round_;
+  Line& line = control_.line(rank(), round_);
+  line.what = Pack(call);
+  line.count = call.count;
+  line.round.store(round_, std::memory_order_release);
+  control_.WakeWaiters();
+}
+
+inline Status SharedMemory::WaitRound(uint64_t round, const Call& call,
+                                      Deadline deadline) {
+  const uint64_t what = Pack(call);
+  for (int i = 0; i < size(); ++i) {
+    if (i == rank()) continue;
+    const Line& line = control_.line(i, round);
+    if (!Quickly([&] { return Posted(line, round); })) {
+      RETURN_IF_ERROR(WaitForPost(i, round, call, deadline));
+    }
+    if (line.what != what || line.count != call.count) {
+      return Mismatch(rank(), call, i, Unpack(line, call));
+    }
+  }
+  return OkStatus();
+}
+
+template <typename Ready>
+bool SharedMemory::Quickly(Ready ready) const {
+  if (ready()) return true;
+  if (!control_.spin()) return false;
+  for (int i = 0; i < kQuickLooks; ++i) {
+    if (ready()) return true;
+  }
+  for (int i = 0; i < kPauses; ++i) {
+    if (ready()) return true;
+    base::Pause();
+  }
+  return false;
+}
+
+inline Status SharedMemory::CheckOthers() const {
+  if (!control_.failed()) [[likely]]
+    return OkStatus();
+  return control_.failure();
+}
 
 }  // namespace fleet::comm
 
