@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a program of the C++ of a document.
+"""Makes programs of the C++ and the Python of documents.
 
     complete.py DOCUMENT FRAME OUTPUT
 
@@ -10,32 +10,53 @@ with the rest, its frame:
 
 In a frame the line `// SNIPPET 1` is where the first block goes that names it, and so
 on. Includes of a block go to the top.
+
+A block of Python is a script that runs as it is written, unless the line above it says
+
+    <!-- goes on -->                               after the block before
+    <!-- completed in tests/snippets/python/datasets.py -->
+    <!-- quoted from python/paddle/nn/functional/activation.py -->
+
+In a frame of Python the line `# SNIPPET 1` is where the first part goes; a line `...`
+divides a block into parts.
 """
 
 import re
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 FENCE = re.compile(r"^( *)```(\S*) *$")
-FRAME = re.compile(r"^ *<!-- compiled in (\S+) -->$")
+MARK = re.compile(r"^ *<!-- (compiled in|goes on|completed in|quoted from) ?(\S*) -->$")
+CPP = ("cpp", "c++", "cc")
+PYTHON = ("python", "py")
 
 
-def blocks(document):
-    """(line number, name of the frame or None, lines) of each block of C++."""
+class Block(NamedTuple):
+    """A block of a document: where it begins, what the line above says, its lines."""
+
+    line: int
+    mark: str
+    file: str
+    lines: list
+
+
+def blocks(document, languages=CPP):
+    """The blocks of `document` in one of `languages`."""
     lines = Path(document).read_text().splitlines()
     found, above, inside = [], "", None
     for number, line in enumerate(lines, 1):
         fence = FENCE.match(line)
         if inside is None and fence:
             indent, language = fence.groups()
-            frame = FRAME.match(above)
-            inside = (number, language, frame and frame.group(1), [])
+            mark = MARK.match(above)
+            inside = language, Block(number, *(mark.groups() if mark else ("", "")), [])
         elif inside is not None and fence and not fence.group(2):
-            if inside[1] in ("cpp", "c++", "cc"):
-                found.append((inside[0], inside[2], inside[3]))
+            if inside[0] in languages:
+                found.append(inside[1])
             inside = None
         elif inside is not None:
-            inside[3].append(line.removeprefix(indent))
+            inside[1].lines.append(line.removeprefix(indent))
         if line.strip():
             above = line
     return found
@@ -45,16 +66,39 @@ def complete(document, frame, name):
     """The text of a program: `frame`, a file that blocks of `document` call `name`,
     with these blocks in it."""
     includes, text = [], Path(frame).read_text()
-    for lines in (lines for _, of, lines in blocks(document) if of == name):
-        includes += [line for line in lines if line.startswith("#include")]
-        code = [line for line in lines if not line.startswith("#include")]
-        marks = re.findall(r"^ *// SNIPPET \d+$", text, re.MULTILINE)
-        if not marks:
-            raise SystemExit(f"{frame}: no place for a block of {document}")
-        text = text.replace(marks[0] + "\n", "\n".join(code).strip() + "\n", 1)
-    if "// SNIPPET" in text:
-        raise SystemExit(f"{document} has no block for a place of {frame}")
+    for block in blocks(document):
+        if block.file != name:
+            continue
+        includes += [line for line in block.lines if line.startswith("#include")]
+        code = [line for line in block.lines if not line.startswith("#include")]
+        text = put(code, text, "//", document, frame)
+    check_full(text, "//", document, frame)
     return "\n".join(includes) + "\n" + text
+
+
+def complete_python(document, frame, name):
+    """The same for blocks of Python."""
+    text = Path(frame).read_text()
+    for block in blocks(document, PYTHON):
+        if block.file != name:
+            continue
+        for part in re.split(r"^\.\.\.$", "\n".join(block.lines), flags=re.MULTILINE):
+            text = put(part.splitlines(), text, "#", document, frame)
+    check_full(text, "#", document, frame)
+    return text
+
+
+def put(code, text, comment, document, frame):
+    """`text` with `code` at its first free place."""
+    marks = re.findall(rf"^ *{comment} SNIPPET \d+$", text, re.MULTILINE)
+    if not marks:
+        raise SystemExit(f"{frame}: no place for a block of {document}")
+    return text.replace(marks[0] + "\n", "\n".join(code).strip() + "\n", 1)
+
+
+def check_full(text, comment, document, frame):
+    if f"{comment} SNIPPET" in text:
+        raise SystemExit(f"{document} has no block for a place of {frame}")
 
 
 if __name__ == "__main__":

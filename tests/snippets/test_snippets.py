@@ -45,8 +45,9 @@ def documents():
 def test_every_block_names_the_file_that_completes_it():
     named = {}
     for document in documents():
-        for line, frame, _ in blocks(document):
-            where = f"{document.relative_to(ROOT)}:{line}"
+        for block in blocks(document):
+            where = f"{document.relative_to(ROOT)}:{block.line}"
+            frame = block.file
             assert frame, f"{where}: the line above says in which file it is compiled"
             assert (ROOT / frame).exists(), f"{where}: {frame}"
             named.setdefault(ROOT / frame, where)
