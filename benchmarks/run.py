@@ -59,7 +59,7 @@ def main():
     modules += (tcp_collectives, python_collectives, data_parallel, launch_time)
     modules += (static_collective, file_dataset, parameter_server)
     for module in modules:
-        # Of those with the real Paddle as a peer.
+        # Only this one has the real Paddle as a peer.
         peer = [args.peer_python] if module is static_steps else []
         for row in module.run(*peer):
             print(row, flush=True)

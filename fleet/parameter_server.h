@@ -100,7 +100,7 @@ class ParameterWorker final {
   // Waits until all servers are there, FLEET_START_TIMEOUT at most.
   static Result<std::unique_ptr<ParameterWorker>> Connect(
       const cluster::Role& role, const WorkerOptions& options);
-  // The same with servers that are somewhere else, say in this process.
+  // Connects to servers that are somewhere else, say in this process.
   static Result<std::unique_ptr<ParameterWorker>> Connect(
       std::unique_ptr<ps::PsClient> client, const cluster::Role& role,
       const WorkerOptions& options);
@@ -122,7 +122,7 @@ class ParameterWorker final {
   // batch now: the others' steps go on without it until they come, too, and
   // then it has the dense parameters that these made.
   Status Barrier(const std::string& name);
-  // The same, and each gives bytes, of which all get all, by worker.
+  // A barrier to which each brings bytes; all get those of all, by worker.
   Result<std::vector<std::string>> AllGather(const std::string& name,
                                              std::string_view bytes);
   // Until this worker's gradients are applied.
@@ -174,7 +174,8 @@ class ParameterWorker final {
   Status EndPass(exec::Scope& scope);
 
   served::SynchronizerStats stats() const;
-  // Of a table on all servers: rows, memory, gradients with NaN or infinity.
+  // What a table holds on all servers: rows, memory, gradients with NaN or
+  // infinity.
   Result<table::SparseTableStats> TableStats(const std::string& parameter);
 
   const cluster::Role& role() const { return role_; }

@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(
              std::to_string(std::get<2>(info.param));
     });
 
-// The same by hand, with LibTorch's autograd.
+// What servers do, done by hand with LibTorch's autograd.
 TEST(ParameterServer, SyncEqualsTrainingByHand) {
   PsCluster cluster(2, 2);
   Parameters start, end;

@@ -12,7 +12,7 @@
 
 #include "fleet/cluster/store.h"
 
-// Of one rank; the process ends with it.
+// One rank of the peer; the process ends with it.
 class Peer {
  public:
   virtual ~Peer() = default;

@@ -121,7 +121,7 @@ double AreaUnderCurve(const Tensor& scores, const Tensor& clicked) {
   const Tensor sorted = clicked.index_select(0, scores.argsort());
   const double positive = sorted.sum().item<double>();
   const double negative = static_cast<double>(sorted.size(0)) - positive;
-  // Of each clicked one: how many that were not are before it.
+  // For each clicked one: how many that were not clicked are before it.
   const Tensor before = (1 - sorted).cumsum(0, torch::kDouble) * sorted;
   return before.sum().item<double>() / (positive * negative);
 }

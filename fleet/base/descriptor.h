@@ -21,13 +21,13 @@ namespace fleet::base {
 class Descriptor final {
  public:
   Descriptor() = default;
-  // Of what was opened; -1 is nothing.
+  // Takes what was opened; -1 is nothing.
   explicit Descriptor(int fd) : fd_(fd) {}
   static Descriptor OfThisProcess(int fd) {
     if (fd >= 0) ForkRegistry::Add(fd);
     return Descriptor(fd, true);
   }
-  // Of what `make` opens, between which and this no child is forked. Not
+  // Takes what `make` opens, between which and this no child is forked. Not
   // valid() when it returns -1; errno then says why.
   template <typename Make>
   static Descriptor OfThisProcess(Make make) requires requires {

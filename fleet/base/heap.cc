@@ -14,9 +14,9 @@ namespace fleet::base {
 #if defined(__GLIBC__)
 namespace {
 
-// Of blocks that are taken from the kernel and given back one by one. Larger
-// ones do not come from a heap: a hole that large is seldom filled again.
-// Before 2.35 glibc takes no more than the second.
+// The size of blocks that are taken from the kernel and given back one by one.
+// Larger ones do not come from a heap: a hole that large is seldom filled
+// again. Before 2.35 glibc takes no more than the second.
 constexpr int kAloneByteSize = 256 << 20;
 constexpr int kAloneByteSizeBefore = 32 << 20;
 

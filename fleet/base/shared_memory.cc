@@ -41,7 +41,7 @@ uint64_t AvailableByteSize() {
       available = kilobytes * 1024;
     }
   }
-  // Of a container.
+  // The limit of a container.
   const uint64_t limit = NumberIn("/sys/fs/cgroup/memory.max", kAll);
   const uint64_t used = NumberIn("/sys/fs/cgroup/memory.current", 0);
   return std::min(available,

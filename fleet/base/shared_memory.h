@@ -29,7 +29,7 @@ class Mapping final {
  public:
   // DataLoss when `memory` is not sealed memory of `byte_size`.
   static Result<Mapping> Of(const Descriptor& memory, size_t byte_size);
-  // Of the part [begin, begin + byte_size), which begins at a page. DataLoss
+  // Maps the part [begin, begin + byte_size), which begins at a page. DataLoss
   // when `memory` is not sealed, or does not reach so far.
   static Result<Mapping> OfPart(const Descriptor& memory, size_t begin,
                                 size_t byte_size);

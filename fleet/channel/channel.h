@@ -53,7 +53,7 @@ class Channel {
   Status Send(ConstBytes message, Deadline deadline) {
     return SendParts(std::span(&message, 1), deadline);
   }
-  // The same, for a message that lies in several pieces. They arrive as one.
+  // Sends one message that lies in several pieces. They arrive as one.
   virtual Status SendParts(std::span<const ConstBytes> parts,
                            Deadline deadline) = 0;
 

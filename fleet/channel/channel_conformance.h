@@ -346,7 +346,7 @@ TEST_P(ChannelConformance, CloseWakesTheReceiverOfThisSide) {
   receiver.join();
 }
 
-// The same between processes: a child connects, and dies.
+// What a channel between two processes must do: a child connects, and dies.
 class ProcessConformance : public testing::TestWithParam<ChannelKind> {
  protected:
   // Starts a child that connects and runs `body`, and accepts it.

@@ -47,7 +47,7 @@ struct MeetOptions {
   // How long a listener bears with a peer that connected and does not finish
   // its hello. Other peers do not wait for it.
   std::chrono::milliseconds hello_patience = std::chrono::seconds(5);
-  // The same on both sides; otherwise the hello fails and says so.
+  // What carries the bytes. If the sides differ, the hello fails and says so.
   Carrier carrier = Carrier::kTcp;
   // Used for "@name". The listener's count.
   SharedMemoryOptions shared_memory;
@@ -62,8 +62,8 @@ struct MeetOptions {
 struct Connection {
   Identity peer;
   std::unique_ptr<Channel> channel;
-  // Of this end, as the peer sees it: where others on that way can reach this
-  // host. Empty for "@name".
+  // The host of this end as the peer sees it: where others on that way can
+  // reach it. Empty for "@name".
   std::string own_host;
 };
 
@@ -78,7 +78,7 @@ class Listener final {
   static Result<std::unique_ptr<Listener>> Bind(const Address& address,
                                                 MeetOptions options);
 
-  // The same over a bound socket that was inherited, say from a launcher that
+  // Listens at a bound socket that was inherited, say from a launcher that
   // gave this process its port. Takes ownership of `fd` in any case.
   // InvalidArgument when `fd` is no bound stream socket.
   static Result<std::unique_ptr<Listener>> Adopt(int fd, MeetOptions options);

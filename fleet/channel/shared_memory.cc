@@ -26,8 +26,8 @@ using base::Deadline;
 constexpr size_t kCacheLine = 64;
 constexpr size_t kMaxRing = size_t{1} << 40;
 
-// Of a ring. While one is read the next is written, and the others are room for
-// an end that is late.
+// Blocks of a ring. While one is read the next is written, and the others are
+// room for an end that is late.
 constexpr uint32_t kNumBlocks = 4;
 
 constexpr char kDamaged[] = "the shared memory is damaged";
@@ -181,7 +181,7 @@ class SharedMemoryStream final : public ByteStream {
     WakeAll();
   }
 
-  // Of one direction, and of the thread that waits there.
+  // What the thread that waits in one direction knows of its spinning.
   struct SpinRecord {
     uint32_t num_to_skip = 0;
     uint32_t penalty = 0;

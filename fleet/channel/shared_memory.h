@@ -20,8 +20,8 @@
 namespace fleet::channel {
 
 struct SharedMemoryOptions {
-  // Of the ring of one direction, rounded up to a power of two, at least a
-  // page. More lets a sender run further ahead; beyond the caches it is slower.
+  // The ring of one direction, rounded up to a power of two, at least a page.
+  // More lets a sender run further ahead; beyond the caches it is slower.
   size_t ring_byte_size = 1 << 20;
   // Processes of the job on this host. While they are no more than the cores,
   // waits spin for some microseconds before they sleep; with more, or with 0

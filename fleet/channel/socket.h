@@ -62,7 +62,7 @@ Address ToAddress(const SocketAddress& address);
 // `deadline` passed first.
 bool WaitFor(int fd, short events, base::Deadline deadline);
 
-// The same, looking up now and then to ask `interrupt`. DeadlineExceeded with
+// Waits so, looking up now and then to ask `interrupt`. DeadlineExceeded with
 // the text `late`, or what `interrupt` said.
 Status WaitFor(int fd, short events, base::Deadline deadline,
                const base::InterruptCheck& interrupt, const char* late);

@@ -46,7 +46,7 @@ using base::Deadline;
 // What the receiver stores for a program that does not read: enough that a
 // sender never waits for the way back, and no burden with many channels.
 constexpr uint64_t kWindow = 4 << 20;
-// Of one active message. Large enough that its cost does not count.
+// The bytes of one active message. So many that its cost does not count.
 constexpr uint64_t kSegment = 256 << 10;
 
 // After the socket ended without a good-bye: how long what the peer wrote last

@@ -45,7 +45,7 @@ Result<Endpoint> ParseEndpoint(std::string_view text, std::string_view source);
 Result<std::vector<Endpoint>> ParseEndpointList(std::string_view text,
                                                 std::string_view source);
 
-// The same for endpoints that are separate texts already.
+// Reads endpoints that are separate texts already, with the same failures.
 Result<std::vector<Endpoint>> ParseEndpointList(
     const std::vector<std::string>& texts, std::string_view source);
 
@@ -62,7 +62,7 @@ struct PlaceOnHost {
   int rank;  // how many before it in the list have the same host
   int size;  // how many in the list have the same host, itself included
 };
-// Of endpoints[index], which must exist.
+// The place of endpoints[index], which must exist.
 PlaceOnHost FindPlaceOnHost(const std::vector<Endpoint>& endpoints,
                             size_t index);
 

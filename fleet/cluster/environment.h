@@ -27,7 +27,7 @@ Environment ReadEnvironment();
 std::optional<std::string_view> Find(const Environment& env,
                                      std::string_view name);
 
-// The same, where it has to be there. InvalidArgument "Can not find NAME,
+// The value of `name`, which has to be set. InvalidArgument "Can not find NAME,
 // please check your environment." otherwise: Paddle's words, which scripts
 // look for.
 Result<std::string_view> Require(const Environment& env, std::string_view name);

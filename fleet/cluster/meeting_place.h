@@ -25,7 +25,7 @@ struct MeetingPlace {
   std::string name;
 };
 
-// Of a role's workers. In this order:
+// The place where a role's workers meet. In this order:
 //
 //   the launcher says                            they meet at
 //   master, and that it is torchrun's            master if it is free, else one

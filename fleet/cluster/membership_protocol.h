@@ -62,7 +62,7 @@ struct JoinRequest {
   std::string Name() const;
 };
 
-// Of this process.
+// The request of this process.
 JoinRequest MakeJoinRequest(const Role& role, const MeetingPlace& place);
 std::string Encode(const JoinRequest& request);
 Result<JoinRequest> DecodeJoinRequest(std::string_view rest);

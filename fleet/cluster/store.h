@@ -120,7 +120,7 @@ class InProcessStore final : public Store {
   // The deadline of a call has passed: it ends as Wait and Barrier then do.
   // Nothing happens when it has ended before.
   void Expire(CallId id);
-  // The same for all calls of a caller, who is gone.
+  // Ends so all calls of a caller, who is gone.
   void ExpireCaller(uint64_t caller);
 
   // Ends all calls that wait, and all later ones that would, with `reason`,

@@ -96,11 +96,12 @@ class AbortHandle final {
   Communicator* target_ GUARDED_BY(mutex_);
 };
 
-// Of one rank. A call returns when this rank's part is done and its memory may
-// be used; for memory of a GPU, when it is in the order of the stream. Any
-// failure breaks the communicator: the ranks no longer agree on where they are,
-// so all later calls answer the same. Failures:
-//   InvalidArgument      this call makes no sense. Alone does not break it.
+// One rank's end of a group. A call returns when this rank's part is done and
+// its memory may be used; for memory of a GPU, when it is in the order of the
+// stream. Any failure breaks the communicator: the ranks no longer agree on
+// where they are, so all later calls answer the same. Failures:
+//   InvalidArgument      this call makes no sense. The only failure that does
+//                        not break the communicator.
 //   FailedPrecondition   another rank made another call; shows both.
 //   DeadlineExceeded     ranks are late; names them and the call.
 //   Unavailable          a rank died or left; names it.

@@ -41,8 +41,8 @@ CommunicatorKind HostsKind(const std::string& name, int (*host_of)(int)) {
           }};
 }
 
-// Of four ranks: two on each of two hosts; and three hosts, where the second
-// has two ranks that are not neighbours.
+// Four ranks: two on each of two hosts; or on three hosts, where the second has
+// two ranks that are not neighbours.
 CommunicatorKind Pairs() {
   return HostsKind("pairs", [](int rank) { return rank / 2; });
 }

@@ -23,7 +23,7 @@ namespace fleet::comm {
 std::vector<std::unique_ptr<Communicator>> MakeInProcess(
     int size, const CommunicatorOptions& options = {});
 
-// The same, with options by rank.
+// A group whose ranks have options of their own.
 std::vector<std::unique_ptr<Communicator>> MakeInProcess(
     int size, const std::function<CommunicatorOptions(int rank)>& options);
 

@@ -63,7 +63,7 @@ class MpiCommunicator final : public Communicator {
   struct Notice {
     News news = News::kCall;
     StatusCode code = StatusCode::kOk;
-    // Of a failure: only the number of the last call; of kReceived and kWaits
+    // A failure has only the number of the last call; kReceived and kWaits have
     // only the count, see send_window.h.
     Call call;
     uint32_t text_size = 0;

@@ -68,7 +68,7 @@ class MpiLibrary final {
                                            std::vector<std::byte> bytes)
       REQUIRES(mutex);
 
-  // The same for what the sender does not wait for: it goes on though nobody
+  // Begins to send what the sender does not wait for: it goes on though nobody
   // calls MPI, by a thread.
   Status SendBehind(MPI_Comm comm, int to, int tag,
                     std::vector<std::byte> bytes) REQUIRES(mutex);

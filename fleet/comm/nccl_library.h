@@ -78,7 +78,7 @@ struct CUctx_st;
 using CudaAddress = unsigned long long;  // CUdeviceptr
 
 enum class CudaResult : int { kSuccess = 0, kNotReady = 600 };
-// Of cuPointerGetAttribute.
+// What cuPointerGetAttribute is asked, and its answer.
 inline constexpr int kCudaMemoryTypeAttribute = 2;
 inline constexpr unsigned int kCudaDeviceMemory = 2;
 

@@ -211,7 +211,7 @@ Result<Region> SharedMemory::MakeRegion(size_t byte_size, Deadline deadline) {
       base::kPageByteSize + static_cast<size_t>(size()) * region.stride;
   base::Descriptor memory;
   if (rank() == 0) {
-    // Of all ranks together; each sees only its own part below.
+    // Asked once for all ranks together; each sees only its own part below.
     const Status available = base::CheckAvailable(total);
     Result<base::Descriptor> made = available.ok()
                                         ? base::MakeSharedMemory("fleet", total)
@@ -313,7 +313,7 @@ Status SharedMemory::WaitForRoom(SendRing& ring, int to, ConstSpan data,
     ring.writer.Extend(more);
     return OkStatus();
   }
-  // Of the ring of the peer only the control is looked at.
+  // Only the control of the peer's ring is looked at.
   const base::RingMemory theirs = Ring(to, rank(), mapping_.data());
   control_.BeginSend(to);
   const Status waited = WaitLong(

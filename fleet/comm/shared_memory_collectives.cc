@@ -156,7 +156,7 @@ Status SharedMemory::AllReduceByAll(const Call& call, Span data,
   return OkStatus();
 }
 
-// Of two ranks, each stages what the other combines.
+// Where there are two ranks, each stages only what the other combines.
 void SharedMemory::StagePiece(Span piece) {
   const size_t width = ByteSize(piece.type);
   const auto [begin, count] = size() > 2

@@ -52,7 +52,7 @@ struct RingState {
 
 class Control final {
  public:
-  // Of the memory for `size` ranks, a whole number of pages.
+  // How much memory `size` ranks need, a whole number of pages.
   static size_t ByteSize(int size);
 
   // `memory` outlives it.
@@ -81,7 +81,7 @@ class Control final {
     Fence();
     if (hub_->sleepers.load(std::memory_order_relaxed) != 0) WakeSleepers();
   }
-  // The same, where only `rank` can wait for it.
+  // Wakes where only `rank` can wait for it.
   void WakeWaiter(int rank) {
     Fence();
     if (WaitsForMe(rank)) RingBell(rank);

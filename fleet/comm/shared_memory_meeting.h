@@ -21,7 +21,7 @@
 
 namespace fleet::comm {
 
-// Of one rank. One thread at a time.
+// One rank's side of handing memory around. One thread at a time.
 class MemoryExchange final {
  public:
   // Returns when all ranks have come; DeadlineExceeded names those that did

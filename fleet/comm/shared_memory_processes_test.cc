@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kProcesses = 4;
 
-// Of this process, set before the suite runs.
+// What this process has, set before the suite runs.
 ForkedStore* store = nullptr;
 int my_rank = 0;
 

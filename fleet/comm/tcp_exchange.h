@@ -93,7 +93,7 @@ class Exchange final {
   const std::span<const int> members_;
   int place_ = -1;
   const Call call_;
-  // Of SendLetter and RecvLetter.
+  // The call of a SendLetter or RecvLetter, for messages.
   struct Apart {
     const char* verb;
     size_t count;

@@ -73,7 +73,7 @@ class Link final {
   // thread goes on with. `data` stays as it is until WaitSent says so. Messages
   // arrive in the order of their posts. Returns a number for WaitSent.
   uint64_t Post(const LinkHeader& header, std::span<const std::byte> data);
-  // The same with data that the link keeps.
+  // Posts data that the link keeps.
   uint64_t Post(const LinkHeader& header, std::vector<std::byte> data);
 
   // A letter. The link keeps a copy of one that need not be received before the
@@ -136,7 +136,7 @@ class Link final {
   const int peer_;
   const std::unique_ptr<channel::Channel> channel_;
 
-  // Of the receiving thread.
+  // What the receiving thread alone uses.
   std::vector<std::byte> frame_;
   std::optional<LinkHeader> next_;
   std::deque<Letter> letters_;

@@ -42,8 +42,8 @@ struct WorldOptions {
   base::InterruptCheck interrupt;
 };
 
-// Of one rank. Thread-safe, but all ranks must make the same calls in the same
-// order. `membership` outlives it and all communicators.
+// The world as one rank sees it. Thread-safe, but all ranks must make the same
+// calls in the same order. `membership` outlives it and all communicators.
 //
 // What the membership tells ends communicators: the death of a rank those that
 // hold it, the failure that one rank reports that one on all its ranks. So the

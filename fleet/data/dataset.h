@@ -82,7 +82,7 @@ class InMemoryDataset final {
   // is then as it was. FailedPrecondition while a preload runs, and before
   // SetFiles; no files are no samples.
   Status Load(const base::InterruptCheck& interrupt);
-  // The same in the background; `num_threads` of 0 are those of the options.
+  // Loads in the background; `num_threads` of 0 are those of the options.
   Status Preload(int num_threads = 0);
   // FailedPrecondition when there is no preload.
   Status WaitPreloaded(const base::InterruptCheck& interrupt);
@@ -102,7 +102,7 @@ class InMemoryDataset final {
   void Release();
   uint64_t num_samples() const;
   uint64_t byte_size() const;
-  // Of the last load.
+  // What was counted in the last load.
   ReadStats stats() const;
 
   std::unique_ptr<BatchSource> BeginPass(const PassOptions& options) const;

@@ -33,7 +33,7 @@ struct ReadOptions {
   bool skip_bad_lines = false;
   // A longer line is an error in any case: then this is no such file.
   size_t max_line_bytes = size_t{64} << 20;
-  // Of a block, about. Large enough that handing one on costs nothing.
+  // About the size of a block. So large that handing one on costs nothing.
   size_t block_bytes = size_t{1} << 20;
 };
 

@@ -95,7 +95,7 @@ TEST_F(FileReaderTest, LinesThatAreLongerThanTheBuffer) {
   const std::string path = Write("a", text);
   ASSERT_OK(Read(path));
   EXPECT_EQ(values_, wanted);
-  // The same by way of a command.
+  // Read by way of a command.
   ASSERT_OK(Read(path, {.command = {"cat"}}));
   EXPECT_EQ(values_, wanted);
 }

@@ -18,8 +18,8 @@
 namespace fleet::data {
 namespace {
 
-// Of a part. Two times as many bytes as workers times this are in use; a
-// quarter of a megabyte is enough for the speed of a network.
+// The size of a part. Two times as many bytes as workers times this are in use;
+// a quarter of a megabyte is enough for the speed of a network.
 constexpr size_t kPartWords = size_t{64} << 10;
 constexpr size_t kBlockWords = size_t{256} << 10;
 
@@ -35,7 +35,7 @@ struct Opening {
   uint64_t layout = 0;
 };
 
-// Of the form of samples: equal for equal slots.
+// A number for the form of samples: equal for equal slots.
 uint64_t LayoutOf(const std::vector<Slot>& slots) {
   uint64_t sum = 0xcbf29ce484222325u;
   auto add = [&](uint64_t value) { sum = Random(sum ^ value).Next(); };

@@ -24,7 +24,7 @@ namespace fleet::data {
 // with the command to write instead; for a quote that does not end; for none.
 Result<std::vector<std::string>> SplitCommand(std::string_view command);
 
-// Of one file. One thread.
+// The process that a command makes for one file. One thread.
 class PipeProcess final {
  public:
   // NotFound when there is no such program or file.

@@ -25,7 +25,7 @@ struct Slot {
   SlotType type = SlotType::kInt64;
   // A sequence: as many rows as a sample has, where a dense slot has one.
   bool ragged = false;
-  // Of a row. Empty: one number.
+  // The shape of a row. Empty: one number.
   std::vector<int64_t> dims = {};
 
   // Numbers of a row.

@@ -55,9 +55,9 @@ struct ChainStep {
 
 class Chain final {
  public:
-  // Of steps over `numel` elements, in their order. Of the values that they
-  // write, those that `is_needed` names go to memory; what nobody needs is not
-  // computed. Null where there are more operands than a chain has room for.
+  // A chain of steps over `numel` elements, in their order. Those of the values
+  // that they write which `is_needed` names go to memory; what nobody needs is
+  // not computed. Null where there are more operands than a chain has room for.
   static std::shared_ptr<const Chain> Make(
       int64_t numel, std::span<const ChainStep> steps,
       const std::function<bool(int value)>& is_needed);

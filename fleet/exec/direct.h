@@ -34,7 +34,7 @@ void AddNormForms(DirectForms& forms);
 // nobody else needs what lies between them.
 void FuseFc(Graph& graph);
 
-// The same for a convolution, the bias added to it, and relu.
+// Turns a convolution, the bias added to it and relu into one node, likewise.
 void FuseConv(Graph& graph);
 
 // Turns runs of elementwise nodes into one node each (chain.h), and gives

@@ -9,7 +9,7 @@
 namespace fleet::exec {
 namespace {
 
-// The same elements in the same order under another shape.
+// A view has the elements of its source in their order, under another shape.
 bool MakeView(Graph& g, int node, int from, int to) {
   if (from == kNone || to == kNone) return false;
   const Value& source = g.values[from];

@@ -522,7 +522,7 @@ TEST_F(ChainTest, EverythingBetweenCanBeFetched) {
   EXPECT_EQ(NumNodes(schedule), 1);
 }
 
-// The same value twice, views of it, copies, and gradients that are views.
+// One value read twice, views of it, copies, and gradients that are views.
 TEST_F(ChainTest, TheSameMemoryUnderSeveralNames) {
   Data("x", {-1, 6});
   std::string a = Mul("x", "x");

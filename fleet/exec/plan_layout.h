@@ -24,11 +24,11 @@ void ChooseLayouts(Graph& graph, const std::vector<int*>& plain);
 // in the ordinary way.
 bool LiesLast(const Graph& graph, int image);
 
-// Of conv2d and its gradient.
+// The shape of a conv2d or of its gradient.
 std::optional<ops::ConvShape> ReadConv(const Graph& graph, const Node& node);
 
-// Of maximum pools and their gradients, where a number says which element of
-// its window won; and of the average over all of an image.
+// A maximum pool or its gradient, where a number says which element of its
+// window won, or the average over all of an image.
 struct PoolShape {
   bool max;
   int64_t batch, channels;
@@ -37,7 +37,7 @@ struct PoolShape {
 };
 std::optional<PoolShape> ReadPool(const Graph& graph, const Node& node);
 
-// Of batch_norm and its gradient in training.
+// Whether it is a batch_norm in training, or the gradient of one.
 bool IsTrainingNorm(const Graph& graph, const Node& node);
 
 }  // namespace fleet::exec

@@ -43,8 +43,8 @@ struct SavedTensor {
 // not dense, or of a type that the format does not have.
 Result<std::string> SerializeTensors(std::span<const SavedTensor> tensors);
 
-// The same into a file, which appears whole or not at all (AtomicFile); its
-// folder must exist.
+// Writes what SerializeTensors gives into a file, which appears whole or not at
+// all (AtomicFile); its folder must exist.
 Status SaveTensors(const base::Path& path,
                    std::span<const SavedTensor> tensors);
 
@@ -120,7 +120,7 @@ class LoadedModel final {
   // Behind an input of sequences comes where they begin, "<name>@LOD".
   const std::vector<std::string>& inputs() const { return inputs_; }
   const std::vector<std::string>& outputs() const { return outputs_; }
-  // Of an input or output; -1 where any size will do. `name` is one of them.
+  // The type of an input or output `name`; -1 where any size will do.
   const program::TensorType& type(const std::string& name) const;
   const program::Program& program() const { return *program_; }
 

@@ -95,7 +95,7 @@ class Schedule final {
     bool hopeless = false;  // there can be no plan
   };
   static constexpr size_t kMaxShapes = 16;
-  // The same for a GPU. Where things lie is part of a record.
+  // A feed on a GPU. Where it lies is part of a record.
   struct Located {
     const void* address = nullptr;  // null: not there
     at::ScalarType type = at::ScalarType::Undefined;

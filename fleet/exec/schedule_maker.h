@@ -30,7 +30,7 @@ class ScheduleMaker final {
       const std::vector<std::string>& fetches);
 
  private:
-  // Of a variable as the current block sees it.
+  // The place of a variable as the current block sees it.
   Place PlaceOf(const std::string& name);
   void Read(const std::string& name, const std::string& reader);
 

@@ -30,7 +30,7 @@ class Scope final {
   void Erase(std::string_view name);
   std::vector<std::string> names() const;  // of this scope, sorted
 
-  // Of no other scope of this process, alive or gone.
+  // No other scope of this process has this number, alive or gone.
   uint64_t id() const { return id_; }
   // Grows when a name comes or goes, here or in an enclosing scope: as long as
   // it stays, so do the addresses that Find() gave.

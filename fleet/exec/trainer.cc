@@ -154,8 +154,8 @@ class Training final {
     last_line_ = begin_;
   }
 
-  // Of several failures the first counts; of those in batches, whose numbers
-  // begin at 1, that of the first batch, whichever thread was faster.
+  // The first of several failures counts; among failures in batches, whose
+  // numbers begin at 1, that of the first batch, whichever thread was faster.
   void Fail(const Status& status, uint64_t batch = 0) {
     {
       base::MutexLock lock(mutex_);

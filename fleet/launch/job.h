@@ -123,7 +123,7 @@ class LocalJob final {
   void Fail();
   // "rank 1 at 10.0.0.2:6070 (host b, process 7) failed: exit code 3 after 2 s"
   std::string Describe(const Running& failed) const;
-  // The same with the end of its log.
+  // That description with the end of its log.
   std::string Report(const Running& failed) const;
   // A warning where ranks ended well and never met: each trained for itself.
   void RemarkIfNeverMet() const;

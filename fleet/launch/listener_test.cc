@@ -48,7 +48,7 @@ TEST(WordListener, HearsWhatAProcessSaidBeforeItEnded) {
   RunProcess(
       ToString(cluster::LauncherPlace{listener->address(), "serverlog.0"}),
       {LauncherWord::kFailed, LauncherWord::kOthersFailed});
-  // Of the reasons of a failure the first counts.
+  // The first of the reasons of a failure counts.
   EXPECT_THAT(listener->Take(),
               ElementsAre(Says("workerlog.1", LauncherWord::kMet),
                           Says("workerlog.1", LauncherWord::kOthersFailed),

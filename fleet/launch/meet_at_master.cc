@@ -383,7 +383,7 @@ LaunchPlan JoinPlan(LaunchPlan own, const Roster& roster) {
   own.servers.clear();
   own.heter_workers.clear();
   own.own_host = roster.own_host;
-  // Of each kind, those on hosts before this one.
+  // How many of each kind are on hosts before this one.
   int before[3] = {};
   for (size_t i = 0; i < roster.hosts.size(); ++i) {
     const HostShare& share = roster.hosts[i];

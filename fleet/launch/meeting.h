@@ -48,7 +48,7 @@ struct HostShare {
   bool with_servers = false;    // the job has servers, here or elsewhere
   std::vector<uint16_t> server_ports, heter_ports;
 };
-// Of a plan for one host, whose ports are taken.
+// The share of a host that has a plan, and has taken its ports.
 HostShare ShareOf(const LaunchPlan& plan);
 
 struct MasterOptions {

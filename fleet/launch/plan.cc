@@ -17,7 +17,7 @@ constexpr int kServersPort = 6170;
 // How long workers wait for a server that is started again: it has to load its
 // tables.
 constexpr const char* kReconnectSeconds = "300";
-// Of each kind, where launch_ps is not told how many.
+// How many of each kind, where launch_ps is not told.
 constexpr int kDefaultNum = 2;
 
 std::vector<std::string> Split(std::string_view text) {
@@ -244,7 +244,7 @@ void AddPlaces(LaunchPlan& plan, const std::string& host, const NumPerKind& num,
   add(plan.heter_workers, num.heter_workers);
 }
 
-// The same numbers of servers and workers on each of --ips.
+// Equal numbers of servers and of workers on each of --ips.
 Result<LaunchPlan> PlanServersByNumber(const NumPerKind& num,
                                        const LaunchOptions& options,
                                        const cluster::Environment& env,

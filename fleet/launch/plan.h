@@ -60,12 +60,12 @@ struct LaunchPlan {
   // Where servers note their last save, one file each, so that one that failed
   // can be started again from there. Empty: they are not started again.
   std::string notes_folder;
-  // Of this host: servers, then workers, then heter workers.
+  // The processes of this host: servers, then workers, then heter workers.
   std::vector<ProcessPlan> processes;
 
   const cluster::Endpoint& endpoint_of(const ProcessPlan& process) const;
   cluster::Endpoint& endpoint_of(const ProcessPlan& process);
-  // Of `kind` on this host.
+  // How many processes of `kind` this host has.
   int num_local(cluster::RoleKind kind) const;
 };
 

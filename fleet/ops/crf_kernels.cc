@@ -67,8 +67,8 @@ FLEET_CRF_INLINE void LargestBody(int64_t n, const double* x, const double* m,
   }
 }
 
-// The same arithmetic in the same order for every instruction set: without
-// fused products, results do not depend on the machine.
+// The inner loops, with one arithmetic in one order for every instruction set:
+// without fused products, results do not depend on the machine.
 struct Loops {
   void (*times)(int64_t, const double*, const double*, double*);
   void (*add_outer)(int64_t, double, const double*, const double*, double*);
@@ -283,7 +283,7 @@ double Forward(const Chains& c, int64_t sequence, const Transitions& w,
   return log_sum + std::log(Normalize(last.data(), n, sequence));
 }
 
-// Of the way that the labels take.
+// The score of the way that the labels take.
 double ScoreOf(const Chains& c, int64_t sequence, const Transitions& w,
                const int64_t* labels) {
   const int64_t n = c.tags, length = c.lengths[sequence];

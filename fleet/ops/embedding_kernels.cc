@@ -97,7 +97,7 @@ Tensor EmbeddingGrad(const Tensor& w, const Tensor& ids, const Tensor& dout,
                                        rows.options().layout(at::kSparse));
 }
 
-// The same with ids [..., 1].
+// An embedding whose ids have the shape [..., 1].
 Tensor OldEmbedding(const Tensor& w, const Tensor& ids, int64_t padding_idx,
                     bool is_sparse) {
   TORCH_CHECK(ids.dim() > 0 && ids.size(-1) == 1,

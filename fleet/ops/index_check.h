@@ -18,9 +18,9 @@ namespace fleet::ops {
 void CheckIndices(const char* what, const at::Tensor& index, int64_t begin,
                   int64_t end);
 
-// The same for kernels that can work with other indices than they were given:
-// those to use. They are `index` itself unless the outcome comes late (below);
-// then `begin` stands where an element is outside.
+// Checks for a kernel that can work with other indices than it was given, and
+// returns those to use. They are `index` itself unless the outcome comes late
+// (below); then `begin` stands where an element is outside.
 at::Tensor CheckedIndices(const char* what, const at::Tensor& index,
                           int64_t begin, int64_t end);
 
@@ -57,7 +57,7 @@ class LateChecks final {
   // Where a kernel leaves word (gpu_kernels.h) of elements outside. Fails when
   // there are more than kMaxChecks.
   at::Tensor Add(const char* what, int64_t begin, int64_t end);
-  // The same for another kind of mistake, which `message` tells.
+  // A note for another kind of mistake, which `message` tells.
   at::Tensor Add(std::string message);
 
   // InvalidArgument for an element outside that a check has met since the last

@@ -334,7 +334,7 @@ Tensor PinvGrad(const Tensor& x, const Tensor& out, const Tensor& dout, double,
 Tensor MatrixPower(const Tensor& x, int64_t n) {
   return at::linalg_matrix_power(x, n);
 }
-// Of a product of n equal factors, each contributes once.
+// Each of the n equal factors of the product contributes once.
 Tensor MatrixPowerGrad(const Tensor& x, const Tensor& dout, int64_t n) {
   if (n == 0) return at::zeros_like(x);
   Tensor base = T(n > 0 ? x : at::linalg_inv(x));

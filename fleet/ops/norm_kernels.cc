@@ -183,9 +183,9 @@ Three GroupNorm(const Tensor& x, const Tensor& scale, const Tensor& bias,
   return {BackToLayout(out, last), mean, inverse};
 }
 
-// The same gradient from differentiable calls: dx = (g - mean(g) - y mean(g y))
-// / deviation, where y is the normalised input and g the gradient that reaches
-// it.
+// The gradient of group_norm from differentiable calls:
+// dx = (g - mean(g) - y mean(g y)) / deviation, where y is the normalised input
+// and g the gradient that reaches it.
 Three GroupNormGradFormula(const Tensor& x, const Tensor& scale,
                            const Tensor& dout, int64_t groups, double epsilon) {
   int64_t n = x.size(0), channels = x.size(1);

@@ -137,7 +137,7 @@ void HalveRows(const float* top, int32_t width, int32_t first, float* larger,
   }
   for (int32_t j = 0; j < width / 2; ++j) {
     float a = larger[2 * j], b = larger[2 * j + 1];
-    // Of equals the first in reading order wins.
+    // Among equals the first in reading order wins.
     int32_t right =
         Beats(b, a) | (-static_cast<int32_t>(a == b) &
                        -static_cast<int32_t>(lower[2 * j + 1] < lower[2 * j]));

@@ -506,7 +506,7 @@ std::tuple<Tensor, Tensor> SequenceConvGrad(const Tensor& x,
   return {dx, dfilter};
 }
 
-// The same neighbours, each times a row of the filter.
+// The neighbours of a row from itself on, each times a row of the filter.
 Tensor RowConv(const Tensor& x, const Tensor& filter, const Tensor& lod) {
   Ints index = Around(Offsets(lod, x.size(0)), filter.size(0), 0);
   Tensor rows = ChooseRows(WithZeroRow(x), index)

@@ -78,7 +78,7 @@ class BlockBackward {
 
   bool IsArray(const std::string& name) const;
 
-  // Of the value that the variable has at this point of the walk.
+  // Whether the value that it has at this point of the walk needs a gradient.
   bool Wanted(const std::string& name) const;
 
   Status Begin(const BackwardTarget& target);

@@ -12,8 +12,8 @@ namespace fleet::plan {
 // the ranks, smaller ones leave earlier.
 struct BucketSizes {
   size_t bucket_bytes;
-  // Of each type, the bucket that leaves last, when no computation is left to
-  // hide its exchange. Never more than bucket_bytes.
+  // How large the bucket of a type is that leaves last, when no computation is
+  // left to hide its exchange. Never more than bucket_bytes.
   size_t last_bucket_bytes;
 };
 

@@ -61,7 +61,7 @@ TEST(Gradients, TheFirstUseCountsNotTheUpdate) {
 
 TEST(Gradients, ASumOfPartsIsReadyWithItsSum) {
   ModelProgram model({{4, 4}});
-  // The same parameter once more, and a second backward over both uses.
+  // A second use of the parameter, and a second backward over both uses.
   model.Add("matmul_v2", {{"X", {"r0"}}, {"Y", {"w0"}}}, {{"Out", {"again"}}});
   model.Add("reduce_mean", {{"X", {"again"}}}, {{"Out", {"loss2"}}});
   model.AddBackward("loss2");

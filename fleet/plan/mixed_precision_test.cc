@@ -177,7 +177,7 @@ TEST_F(MixedPrecisionTest, GrayBesideFloat32IsFloat32) {
   AddLayer("x", "h");
   Append("exp", {{"X", {"h"}}}, {{"Out", {"e"}}});
   Append("elementwise_add", {{"X", {"h"}}, {"Y", {"e"}}}, {{"Out", {"s"}}});
-  // Of parameters and feeds alone: nothing is gained.
+  // A sum of parameters and feeds alone stays: nothing is gained.
   Append("elementwise_add", {{"X", {"x"}}, {"Y", {"h_b"}}}, {{"Out", {"t"}}});
   Run();
   EXPECT_THAT(Print(), HasSubstr("s = elementwise_add(h.cast_fp32, e)\n"

@@ -68,7 +68,7 @@ struct ServedTable {
 
 struct ParameterServerStrategy {
   PsMode mode = PsMode::kAsync;
-  // Of random rows whose initializer has no seed of its own. The same on all
+  // The seed of random rows whose initializer has none of its own. Equal on all
   // workers.
   uint64_t seed = 0;
   // Tables of earlier calls in this job: a parameter that is among them keeps

@@ -45,7 +45,7 @@ Result<Plan> MakePlan(const program::Program& main,
                       const program::Program& startup, const Strategy& strategy,
                       const cluster::Role& role);
 
-// The same on the programs themselves, for those that somebody else holds.
+// Makes the plan in the programs themselves, which somebody else holds.
 // Returns the passes. After an error they are as they were.
 Result<std::vector<std::string>> ApplyPlan(program::Program& main,
                                            program::Program& startup,

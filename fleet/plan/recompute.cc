@@ -126,8 +126,8 @@ class Pass {
     return true;
   }
 
-  // Of the operations [begin, end): those that backward needs something of,
-  // directly or by others.
+  // Chooses those of the operations [begin, end) that backward needs something
+  // of, directly or by others.
   Repeat Choose(size_t begin, size_t end) const {
     Repeat repeat;
     std::set<std::string> needed;

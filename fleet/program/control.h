@@ -26,8 +26,8 @@ struct Uses {
   std::set<std::string> reads;   // before it writes them
   std::set<std::string> writes;  // perhaps
 };
-// Of an operation with its bodies; of block `index` without the variables that
-// it declares itself.
+// The uses of an operation with its bodies; the uses of block `index` without
+// the variables that it declares itself.
 Uses UsesOf(const Program& program, const Operation& op);
 Uses UsesOf(const Program& program, int index);
 

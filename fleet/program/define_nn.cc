@@ -111,7 +111,7 @@ Status CheckPerChannel(const OpTypes& t, const char* slot, int64_t channels) {
                          channels, " channels");
 }
 
-// Of X, which needs a batch and a channel dimension.
+// The channels of X, which needs a batch and a channel dimension.
 Result<int64_t> NumChannels(const OpTypes& t) {
   const Dims& x = t.in("X").dims;
   if (x.size() < 2) {

@@ -82,8 +82,8 @@ enum class AttrKind : int {
   kFloat64 = 15,
 };
 
-// Of which kind a value is shows in `kind`; the variant holds it in the widest
-// form: numbers of blocks are integers, float is double.
+// A value of one of several kinds, as `kind` says. The variant holds it in the
+// widest form: numbers of blocks are integers, float is double.
 struct AttrValue {
   AttrKind kind = AttrKind::kInt;
   std::variant<int64_t, double, std::string, bool, std::vector<int64_t>,
@@ -193,7 +193,7 @@ class Program final {
   // A further block inside `parent`.
   Block& AddBlock(int parent);
 
-  // Of no other program of this process, alive or gone.
+  // No other program of this process has this number, alive or gone.
   uint64_t id() const { return id_; }
   // Grows with every change of operations or variables, so that what was
   // compiled of an older state is known to be old.

@@ -32,7 +32,7 @@ struct TextOptions {
   bool lines = false;
 };
 
-// The same program always has the same text.
+// A program always has the same text.
 std::string ToString(const Program& program, const TextOptions& options = {});
 std::string ToString(const Block& block, const TextOptions& options = {});
 // Without the line's end.

@@ -48,7 +48,7 @@ Status LoadVariable(const std::string& folder, uint32_t server,
   const std::string path = folder + "/" + name;
   if (!base::Exists(path)) return OkStatus();
   program::TensorType type;
-  // Of floats whatever the type, so that they may be read as such.
+  // Memory of floats whatever the type, so that they may be read as such.
   std::vector<float> values;
   RETURN_IF_ERROR(LoadTensors(
       path, {&name, 1},

@@ -46,7 +46,7 @@ using served::TableId;
 class DenseHomes final {
  public:
   void Set(TableId table, const at::Tensor& tensor) EXCLUDES(mutex_);
-  // Of all tables, and the tensors that the spans show.
+  // The values of all tables, with the tensors that the spans show.
   std::vector<DenseValues> values() const EXCLUDES(mutex_);
 
  private:

@@ -96,7 +96,7 @@ class Reducer::Impl final : public std::enable_shared_from_this<Impl> {
   void Refuse(const std::string& name) const;
   void Ready(Slot& slot);
 
-  // Of a round, in this order.
+  // The parts of a round, in their order.
   void Begin();
   Status SendReady();
   Status Send(Bucket& bucket);

@@ -74,9 +74,10 @@ class ExchangeError final : public std::runtime_error {
   Status status_;
 };
 
-// Of one rank. Uses the communicator in every backward and in the calls below,
-// so that whoever else uses it does so in the same order on all ranks. One
-// backward at a time. A parameter that gets a second Reducer belongs to that.
+// Averages the gradients of one rank with those of the others. It uses the
+// communicator in every backward and in the calls below, so that whoever else
+// uses it does so in the same order on all ranks. One backward at a time. A
+// parameter that gets a second Reducer belongs to that.
 class Reducer final {
  public:
   // Makes all parameters and buffers equal to those of rank 0, in place.

@@ -490,7 +490,7 @@ TEST(Reducer, AFailedExchangeIsThrownByBackward) {
           EXPECT_EQ(error.status().code(), StatusCode::kUnavailable);
           EXPECT_THAT(error.what(), HasSubstr("rank 1 had enough"));
         }
-        // The same again, not a hang or a crash.
+        // The next backward fails in the same way: no hang and no crash.
         EXPECT_THROW(Backward(net.Loss(batch.x, batch.y), with_engine),
                      ExchangeError);
         EXPECT_THAT(reducer->Join(), HasCode(StatusCode::kUnavailable));

@@ -88,7 +88,7 @@ class StaticCollectives final
   // By communicator and names.
   std::map<std::pair<comm::Communicator*, std::string>, std::shared_ptr<Bucket>>
       buckets_ GUARDED_BY(mutex_);
-  // Of buckets that are needed one at a time.
+  // The memory that buckets share which are needed one at a time.
   std::map<comm::Communicator*, std::shared_ptr<at::Tensor>> common_
       GUARDED_BY(mutex_);
 };

@@ -51,8 +51,8 @@ struct Statistics {
   double count = 0;
 };
 
-// Of this rank's batch, as one row: means, sums of squared distances from
-// them, count.
+// Statistics of this rank's batch, as one row: means, sums of squared distances
+// from them, count.
 Tensor LocalStatistics(const Tensor& x) {
   const int64_t channels = x.size(1);
   const auto options = x.options().dtype(at::kDouble);

@@ -36,7 +36,7 @@ at::Tensor SyncBatchNorm(comm::Communicator& communicator,
                          const at::Tensor& running_var,
                          const SyncBatchNormOptions& options);
 
-// The same without a graph, for programs.
+// Forward and backward without a graph, for programs.
 struct SyncBatchNormForwardResult {
   at::Tensor out;
   // What backward needs: [C] of float64.

@@ -48,7 +48,7 @@ Status Broadcast(comm::Communicator& communicator, const at::Tensor& data,
 Result<std::vector<at::Tensor>> AllGather(comm::Communicator& communicator,
                                           const at::Tensor& mine,
                                           base::Deadline deadline);
-// The same on the root; an empty list on the others.
+// One tensor for each rank on the root; an empty list on the others.
 Result<std::vector<at::Tensor>> Gather(comm::Communicator& communicator,
                                        const at::Tensor& mine, int root,
                                        base::Deadline deadline);

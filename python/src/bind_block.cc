@@ -324,7 +324,7 @@ void BindOperator(nb::module_& m) {
              o.get().attrs[name] = ToAttr(o.get().type, name, value);
              o.program->graph->Touch();
            })
-      // Of an operation with a body: the variables that this reads and writes.
+      // Gives an operation the variables that its body reads and writes.
       .def("_fill_body_slots",
            [](const StaticOperator& o) {
              program::FillBodySlots(*o.program->graph, o.get());

@@ -15,7 +15,8 @@ uint64_t DrawSeed() {
   return at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
 }
 
-// Of the CPU only: a forked process must not touch the parent's other devices.
+// Seeds the CPU only: a forked process must not touch the parent's other
+// devices.
 void SeedCpu(uint64_t seed) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   std::lock_guard<std::mutex> lock(generator.mutex());

@@ -81,7 +81,7 @@ int MemberOf(const Group& group, const char* what, int job_rank) {
   return rank;
 }
 
-// The same for a call that returns tensors: they are returned, or copied into
+// Runs a call that returns tensors: they are returned, or copied into
 // `targets`, which a call without waiting needs.
 template <typename Call>
 nb::object RunList(Group& group, bool sync,

@@ -60,7 +60,7 @@ def test_lists_and_levels():
     with auto_cast():
         assert paddle.matmul(a, b).dtype == paddle.float16
         assert paddle.tanh(a).dtype == paddle.float32
-        # Of both types: float32.
+        # Operands of both types are added in float32.
         assert (paddle.matmul(a, b) + b).dtype == paddle.float32
         assert paddle.exp(paddle.matmul(a, b)).dtype == paddle.float32
     with auto_cast(custom_white_list={"tanh"}, custom_black_list={"matmul_v2"}):

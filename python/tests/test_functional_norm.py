@@ -249,7 +249,7 @@ def test_the_gradient_of_normalize_at_a_row_of_zeros_in_a_program():
     }
     for _ in range(3):
         (got,) = exe.run(feed=feed, fetch_list=[dx])
-        # Of x / |x|: (w - y (w y)) / |x|, with w = (1, 2) and y = (0.6, 0.8).
+        # For x / |x|: (w - y (w y)) / |x|, with w = (1, 2) and y = (0.6, 0.8).
         wanted = [[1e12, 2e12], [(1 - 0.6 * 2.2) / 5, (2 - 0.8 * 2.2) / 5]]
         np.testing.assert_allclose(got, wanted, rtol=1e-5)
 

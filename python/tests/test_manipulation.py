@@ -499,7 +499,8 @@ def test_scatter_overwrites_or_adds():
     updates = np.array([[1, 1], [2, 2], [3, 3], [4, 4]], "float32")
     got = m.scatter(tensor(x), index, tensor(updates), overwrite=False)
     np.testing.assert_array_equal(got.numpy(), [[3, 3], [6, 6], [1, 1]])
-    # Of updates for one row the last stays on the CPU, and any on a GPU.
+    # If there are several updates for a row, the last stays on the CPU, and any on
+    # a GPU.
     index, updates = tensor([2, 0, 1]), updates[1:]
     got = m.scatter(tensor(x), index, tensor(updates))
     np.testing.assert_array_equal(got.numpy(), [[3, 3], [4, 4], [2, 2]])

@@ -21,7 +21,7 @@ from static_check import (
 pytestmark = pytest.mark.usefixtures("fresh_programs")
 
 TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
-# Of numbers near 1: some units in the last place of eleven and of eight bits.
+# For numbers near 1: some units in the last place of eleven and of eight bits.
 TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2}
 
 

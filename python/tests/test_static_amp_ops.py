@@ -183,7 +183,7 @@ def train(function, loss_function, **settings):
         return np.array(losses), short
 
 
-# Of the largest loss.
+# As a part of the largest loss.
 TOLERANCE = {"float16": 0.01, "bfloat16": 0.05}
 ALWAYS_FLOAT32 = {"interpolate", "scatter"}
 

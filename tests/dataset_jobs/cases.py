@@ -47,7 +47,7 @@ def shuffle(folder, is_collective):
     keys = static.data("keys", [None, 1], "int64", lod_level=1)
     floats = static.data("floats", [None, 2])
     path = Path(folder, f"samples-{me}")
-    # Of unequal size: the first has none.
+    # Files have unequal numbers of samples: the first has none.
     write_samples(path, me * (me - 1) // 2 * EACH, me * (me + 1) // 2 * EACH)
     dataset = InMemoryDataset()
     dataset.init(batch_size=64, use_var=[keys, floats])

@@ -47,7 +47,7 @@ def test_behind_a_slow_server_a_worker_goes_on_until_its_queue_is_full(job):
     assert late["waits"] > 0
     assert late["waited_seconds"] > 0
     assert late["max_queued"] <= queue
-    # Of the parameters: what waits, what is on its way, and the step that ends.
+    # Parameters are behind by what waits, what is on its way, and the step that ends.
     assert late["max_staleness"] <= queue + merge + 1
 
 

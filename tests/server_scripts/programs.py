@@ -24,7 +24,7 @@ def share(feed, rank, num_ranks):
 
 
 def _rows(kind, ids, **options):
-    # The same in every process, whoever makes the rows.
+    # Rows begin equal in every process, whoever makes them.
     fill = paddle.nn.initializer.Constant(0.02)
     attr = paddle.ParamAttr(name="table", initializer=fill)
     size = [KEYS, 4]

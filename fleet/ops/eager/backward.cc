@@ -39,7 +39,7 @@ struct Visit {
 
 using Callbacks = std::vector<std::function<void()>>;
 
-// Of the outermost walk of this thread, null outside of walks.
+// What the outermost walk of this thread calls at its end; null outside of one.
 thread_local Callbacks* at_end = nullptr;
 
 // Where a node should compute its gradients, by their position.

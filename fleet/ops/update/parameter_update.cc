@@ -33,8 +33,8 @@ struct ParameterUpdater::Work {
   // What the rule changes: the parameter itself where possible, otherwise a
   // copy that is written back.
   at::Tensor values;
-  // Of the type of `values`. Without `rows` it has their shape; with rows, it
-  // holds one row for each of them.
+  // It has the type of `values`. Without `rows` it has their shape, too; with
+  // rows, it holds one row for each of them.
   at::Tensor gradient;
   at::Tensor rows;
   Transform transform;
@@ -83,7 +83,7 @@ size_t NumSlices(const T& work) {
 
 namespace {
 
-// The same gradient with other values.
+// The gradient with f of its values, sparse where it is sparse.
 template <class F>
 at::Tensor MapValues(const at::Tensor& gradient, F f) {
   if (gradient.layout() != at::kSparse) return f(gradient);

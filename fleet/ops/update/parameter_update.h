@@ -92,7 +92,7 @@ class ParameterUpdater final {
   // is changed on InvalidArgument (a gradient of the wrong shape).
   Status Step(double learning_rate);
 
-  // The same with gradients from elsewhere: gradients[i] belongs to parameter
+  // One step with gradients from elsewhere: gradients[i] belongs to parameter
   // i, undefined for none.
   Status Step(double learning_rate, std::span<const at::Tensor> gradients);
 

@@ -273,7 +273,7 @@ def _plan(nprocs, options, sockets):
 def _listen(host, port):
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        # Of any ports, two sockets that allow reuse may get the same.
+        # Two sockets that allow reuse and ask for any port may get the same one.
         if port != 0:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))

@@ -36,7 +36,8 @@ class Initializer:
 
     # Whether values are worked out here, rather than by an op.
     _computed = False
-    # Of those that draw: other than 0, the same numbers every time (fluid's `seed`).
+    # One that draws, draws the same numbers every time if this is not 0 (fluid's
+    # `seed`).
     _seed = 0
 
     def _value(self, shape, dtype):

@@ -249,7 +249,7 @@ class Fleet(RoleQuestions):
         if strategy is not None:
             self._user_defined_strategy = _check_strategy(strategy)
             self._util._set_strategy(self._user_defined_strategy)
-        # Of a program only minimize knows that it is one.
+        # Whether it will be a program, only minimize knows.
         if in_dynamic_mode() and self._is_collective:
             self._check_strategy_is_built("distributed_optimizer")
         self.user_defined_optimizer = optimizer

@@ -303,7 +303,7 @@ class PaddleCloudRoleMaker(RoleMakerBase):
         try:
             role = _core.role_from_environment(bool(self._is_collective))
         except ValueError as error:
-            # Of all variables, Paddle asserts this one.
+            # This is the only variable that Paddle asserts.
             if str(error).startswith("PADDLE_TRAINING_ROLE="):
                 raise AssertionError(str(error)) from None
             raise
