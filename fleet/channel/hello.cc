@@ -23,6 +23,8 @@ constexpr size_t kNonceAt = 32;  // 24 to 32 are zero
 
 constexpr uint32_t kHasSecret = 1;
 constexpr uint32_t kByUcx = 2;
+constexpr uint32_t kEncrypts = 4;
+constexpr uint32_t kByTls = 8;
 
 // Bytes as people read them: printable ones as they are, others as \x1b.
 std::string Readable(std::span<const std::byte> bytes) {
@@ -41,17 +43,22 @@ std::string Readable(std::span<const std::byte> bytes) {
   return out;
 }
 
-Result<Digest> Sign(std::string_view secret, Side prover,
-                    const HelloBytes& caller, const HelloBytes& host) {
-  constexpr std::string_view kLabels[] = {"fleet hello: caller",
-                                          "fleet hello: host"};
-  const std::string_view label = kLabels[static_cast<uint32_t>(prover)];
+Result<Digest> SignHellos(std::string_view secret, std::string_view label,
+                          const HelloBytes& caller, const HelloBytes& host) {
   std::vector<std::byte> text;
   const auto label_bytes = std::as_bytes(std::span(label));
   text.insert(text.end(), label_bytes.begin(), label_bytes.end());
   text.insert(text.end(), caller.begin(), caller.end());
   text.insert(text.end(), host.begin(), host.end());
   return HmacSha256(secret, text);
+}
+
+Result<Digest> Sign(std::string_view secret, Side prover,
+                    const HelloBytes& caller, const HelloBytes& host) {
+  constexpr std::string_view kLabels[] = {"fleet hello: caller",
+                                          "fleet hello: host"};
+  return SignHellos(secret, kLabels[static_cast<uint32_t>(prover)], caller,
+                    host);
 }
 
 }  // namespace
@@ -86,7 +93,8 @@ HelloBytes Encode(const Hello& hello) {
   base::StoreAt<uint32_t>(bytes, kVersionAt, hello.version);
   base::StoreAt<uint32_t>(
       bytes, kFlagsAt,
-      (hello.has_secret ? kHasSecret : 0) | (hello.by_ucx ? kByUcx : 0));
+      (hello.has_secret ? kHasSecret : 0) | (hello.by_ucx ? kByUcx : 0) |
+          (hello.encrypts ? kEncrypts : 0) | (hello.by_tls ? kByTls : 0));
   base::StoreAt<uint32_t>(bytes, kKindAt,
                           static_cast<uint32_t>(hello.sender.kind));
   base::StoreAt<uint32_t>(bytes, kRankAt,
@@ -107,9 +115,11 @@ Result<Hello> DecodeHello(const HelloBytes& bytes) {
   RETURN_IF_ERROR(CheckBegin(bytes));
   Hello hello;
   hello.version = base::LoadAt<uint32_t>(bytes, kVersionAt);
-  hello.has_secret =
-      (base::LoadAt<uint32_t>(bytes, kFlagsAt) & kHasSecret) != 0;
-  hello.by_ucx = (base::LoadAt<uint32_t>(bytes, kFlagsAt) & kByUcx) != 0;
+  const auto flags = base::LoadAt<uint32_t>(bytes, kFlagsAt);
+  hello.has_secret = (flags & kHasSecret) != 0;
+  hello.by_ucx = (flags & kByUcx) != 0;
+  hello.encrypts = (flags & kEncrypts) != 0;
+  hello.by_tls = (flags & kByTls) != 0;
   hello.sender.kind =
       static_cast<ProcessKind>(base::LoadAt<uint32_t>(bytes, kKindAt));
   hello.sender.rank =
@@ -138,6 +148,12 @@ Status CheckFit(const Hello& mine, const Hello& theirs) {
         mine.by_ucx ? "UCX" : "TCP",
         ": give all processes of a job the same FLEET_CHANNEL");
   }
+  if (mine.encrypts != theirs.encrypts) {
+    return FailedPrecondition(
+        theirs.encrypts ? "encrypts" : "does not encrypt",
+        ", and this process ", mine.encrypts ? "does" : "does not",
+        ": give all processes of a job the same FLEET_ENCRYPTION");
+  }
   return OkStatus();
 }
 
@@ -154,6 +170,11 @@ ProofBytes MakeRefusal(Verdict verdict) {
   ProofBytes proof{};
   base::StoreAt(proof, 0, verdict);
   return proof;
+}
+
+Result<Digest> MakeSessionKey(std::string_view secret, const HelloBytes& caller,
+                              const HelloBytes& host) {
+  return SignHellos(secret, "fleet session key", caller, host);
 }
 
 Status CheckProof(const ProofBytes& proof, std::string_view secret, Side prover,

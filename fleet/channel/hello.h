@@ -50,7 +50,9 @@ using ProofBytes = std::array<std::byte, kProofByteSize>;
 struct Hello {
   uint32_t version = kProtocolVersion;
   bool has_secret = false;
-  bool by_ucx = false;  // what follows the hello goes by UCX
+  bool by_ucx = false;    // what follows the hello goes by UCX
+  bool encrypts = false;  // between hosts, if it has a secret
+  bool by_tls = false;    // the caller's: what follows is encrypted
   Identity sender;
   std::array<std::byte, 32> nonce{};
 };
@@ -68,7 +70,8 @@ Status CheckBegin(std::span<const std::byte> begin);
 Result<Hello> DecodeHello(const HelloBytes& bytes);
 
 // FailedPrecondition when two such processes cannot talk: another protocol
-// version, or one has a secret or goes on by UCX and the other does not.
+// version, or one has a secret, goes on by UCX or encrypts and the other does
+// not.
 Status CheckFit(const Hello& mine, const Hello& theirs);
 
 enum class Side : uint32_t { kCaller = 0, kHost = 1 };
@@ -79,6 +82,10 @@ Result<ProofBytes> MakeProof(std::string_view secret, Side prover,
                              const HelloBytes& caller, const HelloBytes& host);
 // The proof's place taken by the news that the other's proof was wrong.
 ProofBytes MakeRefusal(Verdict verdict);
+
+// A key that only two who know `secret` have after these hellos.
+Result<Digest> MakeSessionKey(std::string_view secret, const HelloBytes& caller,
+                              const HelloBytes& host);
 
 // Ok when `proof` came from one who knows `secret`. FailedPrecondition when it
 // did not, or says that ours was wrong.

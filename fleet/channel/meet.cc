@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -17,6 +18,7 @@
 #include "fleet/base/interrupt.h"
 #include "fleet/base/log.h"
 #include "fleet/channel/framed_channel.h"
+#include "fleet/channel/tls_stream.h"
 #include "fleet/channel/ucx.h"
 #include "fleet/channel/waited.h"
 
@@ -77,23 +79,78 @@ bool ByUcx(const Address& address, const MeetOptions& options) {
   return !address.is_local() && options.carrier == Carrier::kUcx;
 }
 
+// Whether both ends of a TCP connection are on this host, as the caller sees
+// it: nobody else is on the way.
+bool InsideHost(int fd) {
+  SocketAddress peer;
+  peer.byte_size = sizeof(peer.storage);
+  const Result<SocketAddress> own = OwnAddress(fd);
+  if (!own.ok() || getpeername(fd, peer.get(), &peer.byte_size) != 0) {
+    return false;
+  }
+  const std::string mine = ToAddress(*own).host;
+  const std::string theirs = ToAddress(peer).host;
+  auto is_loopback = [](const std::string& host) {
+    return host.starts_with("127.") || host == "::1";
+  };
+  return mine == theirs || (is_loopback(mine) && is_loopback(theirs));
+}
+
 Result<Hello> HelloOf(const Address& address, const MeetOptions& options) {
   ASSIGN_OR_RETURN(Hello hello,
-                   MakeHello(options.self, !options.secret.empty()));
+                   MakeHello(options.self, !options.trust.secret.empty()));
   hello.by_ucx = ByUcx(address, options);
+  hello.encrypts =
+      hello.has_secret && options.trust.encryption != Encryption::kOff;
   return hello;
 }
 
-Result<std::unique_ptr<ByteStream>> MakeNetworkStream(
+// The caller decides whether its connection is encrypted.
+bool ByTls(int fd, const Address& address, const MeetOptions& options) {
+  if (options.trust.secret.empty() || address.is_local() ||
+      options.trust.encryption == Encryption::kOff) {
+    return false;
+  }
+  const bool wanted =
+      options.trust.encryption == Encryption::kAlways || !InsideHost(fd);
+  if (wanted && ByUcx(address, options)) {
+    static std::atomic<bool> said = false;
+    if (!said.exchange(true)) {
+      FLEET_LOG(WARNING) << "FLEET_CHANNEL=ucx: what goes over UCX is not "
+                            "encrypted (FLEET_ENCRYPTION=off accepts that)";
+    }
+    return false;
+  }
+  return wanted;
+}
+
+// What a hello over the network agreed on.
+struct Agreed {
+  Side side = Side::kCaller;
+  bool by_tls = false;
+  HelloBytes caller;
+  HelloBytes host;
+};
+
+Result<std::unique_ptr<ByteStream>> MakePlainStream(
     base::Descriptor fd, const MeetOptions& options) {
   if (options.carrier == Carrier::kUcx) return MakeUcxStream(std::move(fd));
   return MakeSocketStream(std::move(fd));
 }
 
+Result<std::unique_ptr<TlsStream>> BeginTls(base::Descriptor fd,
+                                            const MeetOptions& options,
+                                            const Agreed& agreed) {
+  ASSIGN_OR_RETURN(
+      const Digest key,
+      MakeSessionKey(options.trust.secret, agreed.caller, agreed.host));
+  return MakeTlsStream(std::move(fd), agreed.side, key);
+}
+
 // A secret that cannot be used must not turn into none.
 Status CheckSecret(const MeetOptions& options) {
-  if (options.secret.empty()) return OkStatus();
-  return HmacSha256(options.secret, {}).status();
+  if (options.trust.secret.empty()) return OkStatus();
+  return HmacSha256(options.trust.secret, {}).status();
 }
 
 Result<base::Descriptor> OpenSocket(const SocketAddress& address) {
@@ -132,12 +189,14 @@ Result<base::Descriptor> Dial(const SocketAddress& to,
 struct Greeted {
   base::Descriptor fd;
   Identity peer;
+  Agreed agreed;
 };
 
 // The caller's side of the hello.
 Result<Greeted> Greet(base::Descriptor fd, const Address& address,
                       const MeetOptions& options, Deadline deadline) {
-  ASSIGN_OR_RETURN(const Hello mine, HelloOf(address, options));
+  ASSIGN_OR_RETURN(Hello mine, HelloOf(address, options));
+  mine.by_tls = ByTls(fd.get(), address, options);
   const HelloBytes my_bytes = Encode(mine);
   const base::InterruptCheck& interrupt = options.interrupt;
   RETURN_IF_ERROR(WriteAll(fd.get(), my_bytes, deadline, interrupt));
@@ -151,15 +210,28 @@ Result<Greeted> Greet(base::Descriptor fd, const Address& address,
   ASSIGN_OR_RETURN(const Hello theirs, DecodeHello(bytes));
   RETURN_IF_ERROR(CheckFit(mine, theirs).WithContext(theirs.sender.Name()));
 
-  ASSIGN_OR_RETURN(const ProofBytes my_proof,
-                   MakeProof(options.secret, Side::kCaller, my_bytes, bytes));
+  ASSIGN_OR_RETURN(
+      const ProofBytes my_proof,
+      MakeProof(options.trust.secret, Side::kCaller, my_bytes, bytes));
   RETURN_IF_ERROR(WriteAll(fd.get(), my_proof, deadline, interrupt));
   ProofBytes proof;
   RETURN_IF_ERROR(ReadAll(fd.get(), proof, deadline, interrupt));
   RETURN_IF_ERROR(
-      CheckProof(proof, options.secret, Side::kHost, my_bytes, bytes)
+      CheckProof(proof, options.trust.secret, Side::kHost, my_bytes, bytes)
           .WithContext(theirs.sender.Name()));
-  return Greeted{std::move(fd), theirs.sender};
+  return Greeted{std::move(fd),
+                 theirs.sender,
+                 {Side::kCaller, mine.by_tls, my_bytes, bytes}};
+}
+
+// The caller's side of the handshake behind it.
+Status Finish(TlsStream& tls, const MeetOptions& options, Deadline deadline) {
+  while (true) {
+    ASSIGN_OR_RETURN(const bool done, tls.Shake());
+    if (done) return OkStatus();
+    RETURN_IF_ERROR(WaitFor(tls.fd(), POLLIN, deadline, options.interrupt,
+                            "no answer in the handshake"));
+  }
 }
 
 // Whether a failure may be gone at the next attempt: nobody listens yet, or the
@@ -199,6 +271,7 @@ struct Listener::Guest {
   Hello theirs;
   HelloBytes their_bytes;
   HelloBytes my_bytes;
+  std::unique_ptr<TlsStream> tls;  // owns the socket, once its handshake began
 
   size_t wanted() const { return hello_done ? kProofByteSize : kHelloByteSize; }
   std::string name() const {
@@ -333,7 +406,8 @@ void Listener::WaitForGuests(Deadline deadline) {
   std::vector<pollfd> entries;
   entries.reserve(guests_.size() + 2);
   for (const Guest& guest : guests_) {
-    entries.push_back({guest.fd.get(), POLLIN, 0});
+    const int fd = guest.tls != nullptr ? guest.tls->fd() : guest.fd.get();
+    entries.push_back({fd, POLLIN, 0});
     deadline = Earlier(deadline, guest.patience);
   }
   entries.push_back({wake_.get(), POLLIN, 0});
@@ -375,6 +449,7 @@ Status Listener::TakeNewGuests() {
 }
 
 Result<bool> Listener::Greet(Guest& guest) {
+  if (guest.tls != nullptr) return guest.tls->Shake();
   while (true) {
     const ssize_t count = recv(guest.fd.get(), guest.bytes.data() + guest.got,
                                guest.wanted() - guest.got, 0);
@@ -392,7 +467,12 @@ Result<bool> Listener::Greet(Guest& guest) {
     if (guest.got < guest.wanted()) continue;
     if (guest.hello_done) {
       RETURN_IF_ERROR(AnswerProof(guest));
-      return true;
+      if (!guest.theirs.by_tls) return true;
+      ASSIGN_OR_RETURN(
+          guest.tls,
+          BeginTls(std::move(guest.fd), options_,
+                   {Side::kHost, true, guest.their_bytes, guest.my_bytes}));
+      return guest.tls->Shake();
     }
     RETURN_IF_ERROR(AnswerHello(guest));
   }
@@ -415,11 +495,11 @@ Status Listener::AnswerHello(Guest& guest) {
 Status Listener::AnswerProof(Guest& guest) {
   ProofBytes proof;
   std::copy_n(guest.bytes.begin(), kProofByteSize, proof.begin());
-  const Status proven = CheckProof(proof, options_.secret, Side::kCaller,
+  const Status proven = CheckProof(proof, options_.trust.secret, Side::kCaller,
                                    guest.their_bytes, guest.my_bytes);
   ProofBytes answer = MakeRefusal(Verdict::kWrongSecret);
   if (proven.ok()) {
-    ASSIGN_OR_RETURN(answer, MakeProof(options_.secret, Side::kHost,
+    ASSIGN_OR_RETURN(answer, MakeProof(options_.trust.secret, Side::kHost,
                                        guest.their_bytes, guest.my_bytes));
   }
   RETURN_IF_ERROR(WriteAll(guest.fd.get(), answer, Deadline::After({})));
@@ -427,13 +507,16 @@ Status Listener::AnswerProof(Guest& guest) {
 }
 
 Result<Connection> Listener::Welcome(Guest& guest) {
-  std::string own_host = OwnHost(guest.fd.get());
+  std::string own_host =
+      OwnHost(guest.tls != nullptr ? guest.tls->fd() : guest.fd.get());
   std::unique_ptr<ByteStream> stream;
   if (address_.is_local()) {
     ASSIGN_OR_RETURN(
         stream, OfferSharedMemory(std::move(guest.fd), options_.shared_memory));
+  } else if (guest.tls != nullptr) {
+    stream = std::move(guest.tls);
   } else {
-    ASSIGN_OR_RETURN(stream, MakeNetworkStream(std::move(guest.fd), options_));
+    ASSIGN_OR_RETURN(stream, MakePlainStream(std::move(guest.fd), options_));
   }
   return Connection{
       guest.theirs.sender,
@@ -472,9 +555,13 @@ Result<Connection> TryToConnect(const Address& address,
     if (address.is_local()) {
       ASSIGN_OR_RETURN(stream,
                        TakeSharedMemory(std::move(greeted.fd), deadline));
+    } else if (greeted.agreed.by_tls) {
+      ASSIGN_OR_RETURN(
+          auto tls, BeginTls(std::move(greeted.fd), options, greeted.agreed));
+      RETURN_IF_ERROR(Finish(*tls, options, deadline));
+      stream = std::move(tls);
     } else {
-      ASSIGN_OR_RETURN(stream,
-                       MakeNetworkStream(std::move(greeted.fd), options));
+      ASSIGN_OR_RETURN(stream, MakePlainStream(std::move(greeted.fd), options));
     }
     return Connection{
         greeted.peer,

@@ -28,6 +28,7 @@
 #include "fleet/channel/hello.h"
 #include "fleet/channel/shared_memory.h"
 #include "fleet/channel/socket.h"
+#include "fleet/channel/trust.h"
 
 namespace fleet::channel {
 
@@ -41,9 +42,7 @@ Result<Carrier> ParseCarrier(std::string_view text);
 struct MeetOptions {
   // Who this process says it is.
   Identity self;
-  // What every process of the job knows and nobody else. Empty: everybody who
-  // reaches the address is believed.
-  std::string secret;
+  Trust trust;
   // How long a listener bears with a peer that connected and does not finish
   // its hello. Other peers do not wait for it.
   std::chrono::milliseconds hello_patience = std::chrono::seconds(5);

@@ -50,7 +50,7 @@ class Host {
                 const std::string& address = "127.0.0.1:0") {
     MeetOptions options;
     options.self = {ProcessKind::kServer, 0};
-    options.secret = std::move(secret);
+    options.trust.secret = std::move(secret);
     options.hello_patience = patience;
     options.on_refused = [this](const Status& why) {
       refusals_.push_back(why);
@@ -70,7 +70,7 @@ class Host {
 MeetOptions Worker(int rank, std::string secret = "") {
   MeetOptions options;
   options.self = {ProcessKind::kWorker, rank};
-  options.secret = std::move(secret);
+  options.trust.secret = std::move(secret);
   return options;
 }
 

@@ -45,19 +45,7 @@ Status PeerGone(int error_number) {
 class SocketStream final : public ByteStream {
  public:
   explicit SocketStream(base::Descriptor fd) : fd_(std::move(fd)) {
-    // Not for every kind of socket, and none is needed to work.
-    const int on = 1;
-    (void)setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    // A host that vanished is found though nothing is sent to it. One that only
-    // stopped its process answers by its kernel, and is late, not dead; that is
-    // also why there is no TCP_USER_TIMEOUT, which such a peer would run into.
-    (void)setsockopt(fd_.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-    (void)setsockopt(fd_.get(), IPPROTO_TCP, TCP_KEEPIDLE, &kKeepIdleSeconds,
-                     sizeof(int));
-    (void)setsockopt(fd_.get(), IPPROTO_TCP, TCP_KEEPINTVL, &kKeepSeconds,
-                     sizeof(int));
-    (void)setsockopt(fd_.get(), IPPROTO_TCP, TCP_KEEPCNT, &kKeepCount,
-                     sizeof(int));
+    TuneSocket(fd_.get());
   }
 
   Result<size_t> TryWrite(std::span<const iovec> pieces) override {
@@ -269,6 +257,20 @@ Status ReadAll(int fd, std::span<std::byte> bytes, Deadline deadline,
     }
   }
   return OkStatus();
+}
+
+void TuneSocket(int fd) {
+  // Not for every kind of socket, and none is needed to work.
+  const int on = 1;
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  // A host that vanished is found though nothing is sent to it. One that only
+  // stopped its process answers by its kernel, and is late, not dead; that is
+  // also why there is no TCP_USER_TIMEOUT, which such a peer would run into.
+  (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &kKeepIdleSeconds,
+                   sizeof(int));
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &kKeepSeconds, sizeof(int));
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kKeepCount, sizeof(int));
 }
 
 std::unique_ptr<ByteStream> MakeSocketStream(base::Descriptor fd) {

@@ -78,7 +78,11 @@ Status WriteAll(int fd, std::span<const std::byte> bytes,
 Status ReadAll(int fd, std::span<std::byte> bytes, base::Deadline deadline,
                const base::InterruptCheck& interrupt = {});
 
-// A stream over a connected TCP socket. Sets TCP_NODELAY.
+// For a stream of messages: no delay of small ones, and a host that vanished is
+// noticed.
+void TuneSocket(int fd);
+
+// A stream over a connected TCP socket.
 std::unique_ptr<ByteStream> MakeSocketStream(base::Descriptor fd);
 
 }  // namespace fleet::channel

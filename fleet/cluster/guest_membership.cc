@@ -71,7 +71,7 @@ class GuestMembership final : public Membership {
   int size() const override { return static_cast<int>(self_.view.worker_num); }
   const std::string& job_id() const override { return job_id_; }
   const std::string& host() const override { return host_; }
-  const std::string& secret() const override { return options_.secret; }
+  const channel::Trust& trust() const override { return options_.trust; }
   Store& store() override { return store_; }
   int Subscribe(std::function<void(const News&)> listener) override {
     return board_.Subscribe(std::move(listener));
@@ -233,7 +233,7 @@ class Search final {
         self_(MakeJoinRequest(role, place)),
         patience_(options.interrupt) {
     meet_.self = {channel::ProcessKind::kWorker, self_.rank};
-    meet_.secret = options.secret;
+    meet_.trust = options.trust;
     meet_.interrupt = [this] {
       return patience_.Check([this] {
         return base::Concat("rank ", self_.rank, ": waiting for rank 0 at ",

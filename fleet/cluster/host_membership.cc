@@ -97,7 +97,7 @@ void HostMembership::StopListening() {
 channel::MeetOptions HostMembership::MeetingOptions() const {
   channel::MeetOptions options;
   options.self = {channel::ProcessKind::kWorker, 0};
-  options.secret = options_.secret;
+  options.trust = options_.trust;
   options.interrupt = options_.interrupt;
   // Small: what goes through it is.
   options.shared_memory.ring_byte_size = 64 << 10;

@@ -45,7 +45,7 @@ class HostMembership final : public Membership {
   int size() const override { return static_cast<int>(self_.view.worker_num); }
   const std::string& job_id() const override { return job_id_; }
   const std::string& host() const override { return host_; }
-  const std::string& secret() const override { return options_.secret; }
+  const channel::Trust& trust() const override { return options_.trust; }
   Store& store() override { return store_; }
   int Subscribe(std::function<void(const News&)> listener) override {
     return board_.Subscribe(std::move(listener));

@@ -52,7 +52,11 @@ Result<milliseconds> ReadSeconds(const Environment& env, std::string_view name,
 Result<JoinSettings> ReadJoinSettings(const Environment& env) {
   JoinSettings settings;
   JoinOptions& options = settings.options;
-  ASSIGN_OR_RETURN(options.secret, ReadSecret(env));
+  ASSIGN_OR_RETURN(options.trust.secret, ReadSecret(env));
+  if (const auto encryption = Find(env, "FLEET_ENCRYPTION")) {
+    ASSIGN_OR_RETURN(options.trust.encryption,
+                     channel::ParseEncryption(*encryption));
+  }
   ASSIGN_OR_RETURN(const std::optional<int> listen_fd,
                    FindInt(env, "FLEET_LISTEN_FD"));
   options.listen_fd = listen_fd.value_or(-1);

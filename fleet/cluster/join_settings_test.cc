@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 TEST(JoinSettings, HaveDefaults) {
   ASSERT_OK_AND_ASSIGN(const JoinSettings settings, ReadJoinSettings({}));
   EXPECT_EQ(settings.start_timeout, 300s);
-  EXPECT_EQ(settings.options.secret, "");
+  EXPECT_EQ(settings.options.trust.secret, "");
   EXPECT_EQ(settings.options.listen_fd, -1);
   EXPECT_EQ(settings.options.heartbeat_patience, 10s);
   EXPECT_EQ(settings.options.heartbeat_interval, 1s);
@@ -48,9 +48,9 @@ TEST(JoinSettings, TakesTheSecretOfTheFileFirst) {
                     ("fleet-secret-" + std::to_string(getpid()));
   std::ofstream(path) << "of the file\n";
   Environment env = {{"FLEET_SECRET", "of the variable"}};
-  EXPECT_EQ(ReadJoinSettings(env)->options.secret, "of the variable");
+  EXPECT_EQ(ReadJoinSettings(env)->options.trust.secret, "of the variable");
   env["FLEET_SECRET_FILE"] = path;
-  EXPECT_EQ(ReadJoinSettings(env)->options.secret, "of the file");
+  EXPECT_EQ(ReadJoinSettings(env)->options.trust.secret, "of the file");
   std::ofstream(path) << "\n";
   EXPECT_THAT(ReadJoinSettings(env),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("empty")));

@@ -36,7 +36,7 @@ class OwnMembership final : public Membership {
   int size() const override { return real_->size(); }
   const std::string& job_id() const override { return real_->job_id(); }
   const std::string& host() const override { return real_->host(); }
-  const std::string& secret() const override { return real_->secret(); }
+  const channel::Trust& trust() const override { return real_->trust(); }
   Store& store() override { return real_->store(); }
   int Subscribe(std::function<void(const News&)> listener) override {
     return origin_.in_child() ? 0 : real_->Subscribe(std::move(listener));

@@ -23,6 +23,7 @@
 #include "fleet/base/deadline.h"
 #include "fleet/base/interrupt.h"
 #include "fleet/base/status.h"
+#include "fleet/channel/trust.h"
 #include "fleet/cluster/role.h"
 #include "fleet/cluster/store.h"
 
@@ -30,7 +31,7 @@ namespace fleet::cluster {
 
 struct JoinOptions {
   // What all processes of the job know; empty: everybody is believed.
-  std::string secret;
+  channel::Trust trust;
   // A socket that the launcher gave this process, or -1. Rank 0 takes it if it
   // listens where the ranks meet, and after Leave it is open for the next job
   // of this process. Else it is left alone: a process may start others, or join
@@ -79,7 +80,7 @@ class Membership {
   virtual const std::string& job_id() const = 0;
   // The address of this host on the way to rank 0: where others can reach it.
   virtual const std::string& host() const = 0;
-  virtual const std::string& secret() const = 0;
+  virtual const channel::Trust& trust() const = 0;
 
   // Common to all ranks. Once a rank has died, calls that wait, or would have
   // to, fail with Unavailable and name it: what they wait for may never come.

@@ -122,7 +122,7 @@ TEST(Membership, AllRanksAgreeOnWhatTheJobIs) {
     EXPECT_EQ(job[rank].size(), 3);
     EXPECT_EQ(job[rank].job_id(), job[0].job_id());
     EXPECT_EQ(job[rank].host(), "127.0.0.1");
-    EXPECT_EQ(job[rank].secret(), Options().secret);
+    EXPECT_EQ(job[rank].trust().secret, Options().trust.secret);
   }
   EXPECT_NE(job[0].job_id(), Job(1)[0].job_id());
 }
@@ -346,10 +346,10 @@ class WaitingJob {
 TEST(MembershipJoin, AWrongSecretIsRefusedAndDisturbsNobody) {
   WaitingJob job;
   JoinOptions wrong = Options();
-  wrong.secret = "another";
+  wrong.trust.secret = "another";
   EXPECT_THAT(Membership::Join(job.role(1), wrong, Soon()),
               StatusIs(StatusCode::kFailedPrecondition, HasSubstr("secret")));
-  wrong.secret = "";
+  wrong.trust.secret = "";
   EXPECT_THAT(Membership::Join(job.role(1), wrong, Soon()),
               StatusIs(StatusCode::kFailedPrecondition, HasSubstr("secret")));
 }
@@ -381,7 +381,7 @@ TEST(MembershipJoin, NonsenseAfterTheHelloDisturbsNobody) {
   WaitingJob job;
   channel::MeetOptions options;
   options.self = {channel::ProcessKind::kWorker, 1};
-  options.secret = Options().secret;
+  options.trust = Options().trust;
   channel::Address address;
   address.host = job.endpoint().host;
   address.port = job.endpoint().port;
@@ -416,7 +416,7 @@ TEST(MembershipJoin, ACallThatIsMadeTwiceEndsItsCallerOnly) {
   });
   channel::MeetOptions options;
   options.self = {channel::ProcessKind::kWorker, 1};
-  options.secret = Options().secret;
+  options.trust = Options().trust;
   auto connection = channel::Connect(
       FindMeetingPlace(role).value().addresses.front(), options, Soon());
   ASSERT_OK(connection);

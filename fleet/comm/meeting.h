@@ -20,7 +20,7 @@ struct Meeting {
   int size = 1;
   // Where others reach this process, and the secret of the job.
   std::string host = "127.0.0.1";
-  std::string secret;
+  channel::Trust trust;
   // Between hosts.
   channel::Carrier carrier = channel::Carrier::kTcp;
   // Ranks on this host, all groups together: whether waits may spin.

@@ -23,7 +23,7 @@ class Gathering final {
 
   Result<std::vector<std::unique_ptr<Link>>> Meet() {
     channel::MeetOptions meet{.self = {.rank = meeting_.rank},
-                              .secret = meeting_.secret,
+                              .trust = meeting_.trust,
                               .carrier = meeting_.carrier,
                               .interrupt = options_.interrupt};
     ASSIGN_OR_RETURN(

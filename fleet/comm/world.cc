@@ -319,7 +319,7 @@ class JobWorld final : public World {
                                  ranks.begin()),
         .size = static_cast<int>(ranks.size()),
         .host = membership_.host(),
-        .secret = membership_.secret(),
+        .trust = membership_.trust(),
         .carrier = options_.carrier,
         .processes_on_host = static_cast<int>(
             std::count(host_of_.begin(), host_of_.end(), host_of_[rank]))};

@@ -210,7 +210,7 @@ Result<std::vector<HostLink>> MeetHosts(
   ASSIGN_OR_RETURN(const cluster::JoinSettings join,
                    cluster::ReadJoinSettings(
                        ProcessEnvironment(plan, plan.processes.front(), env)));
-  options.secret = join.options.secret;
+  options.trust = join.options.trust;
   options.deadline = base::Deadline::After(join.start_timeout);
   if (!master) {
     const cluster::Endpoint place = MeetingEndpoint(plan, plan.own_host);

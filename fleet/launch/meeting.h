@@ -13,6 +13,7 @@
 
 #include "fleet/base/deadline.h"
 #include "fleet/base/status.h"
+#include "fleet/channel/trust.h"
 #include "fleet/cluster/endpoint.h"
 #include "fleet/cluster/environment.h"
 #include "fleet/launch/options.h"
@@ -22,7 +23,7 @@
 namespace fleet::launch {
 
 struct MeetingOptions {
-  std::string secret;  // empty: whoever comes is believed
+  channel::Trust trust;  // empty: whoever comes is believed
   base::Deadline deadline = base::Deadline::Infinite();
 };
 

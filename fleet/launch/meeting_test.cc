@@ -27,7 +27,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 MeetingOptions Options(milliseconds patience = std::chrono::seconds(30)) {
-  return {.secret = "s", .deadline = Deadline::After(patience)};
+  return {.trust = {"s"}, .deadline = Deadline::After(patience)};
 }
 
 // A host of a plan by list, with its ports bound.
@@ -106,7 +106,7 @@ TEST(MeetByList, DoesNotWaitForOneThatIsNotOfThePlan) {
       channel::Connection stranger,
       channel::Connect(
           {.host = door.host, .port = door.port},
-          {.self = {channel::ProcessKind::kLauncher, 1}, .secret = "s"},
+          {.self = {channel::ProcessKind::kLauncher, 1}, .trust = {"s"}},
           Options().deadline));
   const std::string view = channel::MessageWriter()
                                .Text("workers")
@@ -211,10 +211,10 @@ Result<std::unique_ptr<channel::Channel>> Apply(const cluster::Endpoint& place,
                                                 channel::ProcessKind kind,
                                                 const std::string& host,
                                                 uint16_t port, int num_hosts) {
-  ASSIGN_OR_RETURN(
-      channel::Connection connection,
-      channel::Connect({.host = place.host, .port = place.port},
-                       {.self = {kind, 0}, .secret = "s"}, Options().deadline));
+  ASSIGN_OR_RETURN(channel::Connection connection,
+                   channel::Connect({.host = place.host, .port = place.port},
+                                    {.self = {kind, 0}, .trust = {"s"}},
+                                    Options().deadline));
   const std::string application = channel::MessageWriter()
                                       .U32(num_hosts)
                                       .U32(0)

@@ -27,7 +27,7 @@ inline constexpr std::chrono::seconds kAnswerPatience{10};
 inline channel::MeetOptions MeetOptions(int rank,
                                         const MeetingOptions& options) {
   return {.self = {channel::ProcessKind::kLauncher, rank},
-          .secret = options.secret};
+          .trust = options.trust};
 }
 
 inline channel::Address ToAddress(const cluster::Endpoint& endpoint) {

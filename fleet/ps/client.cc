@@ -89,11 +89,11 @@ PsClient::~PsClient() = default;
 Result<std::unique_ptr<PsClient>> PsClient::Connect(
     const std::vector<channel::Address>& servers,
     const PsClientOptions& options, Deadline deadline) {
-  return Connect(static_cast<uint32_t>(servers.size()),
-                 ConnectByAddress(
-                     servers, {options.worker, options.secret, options.carrier,
-                               options.shared_memory, options.interrupt}),
-                 options, deadline);
+  return Connect(
+      static_cast<uint32_t>(servers.size()),
+      ConnectByAddress(servers, {options.worker, options.trust, options.carrier,
+                                 options.shared_memory, options.interrupt}),
+      options, deadline);
 }
 
 Result<std::unique_ptr<PsClient>> PsClient::Connect(

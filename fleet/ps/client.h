@@ -48,7 +48,7 @@ namespace fleet::ps {
 
 struct PsClientOptions {
   int32_t worker = 0;
-  std::string secret;  // see channel::MeetOptions
+  channel::Trust trust;
   channel::Carrier carrier = channel::Carrier::kTcp;
   // When the connection to a server ends inside a call: for how long to try to
   // get it back, and then go on where the call stood. Zero: fail at once.

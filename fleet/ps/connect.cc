@@ -37,7 +37,7 @@ OpenConnection ConnectByAddress(const std::vector<channel::Address>& servers,
                                 const ConnectByAddressOptions& options) {
   channel::MeetOptions meet;
   meet.self = {channel::ProcessKind::kWorker, options.worker};
-  meet.secret = options.secret;
+  meet.trust = options.trust;
   meet.carrier = options.carrier;
   meet.interrupt = options.interrupt;
   return [servers, meet, shared = options.shared_memory](

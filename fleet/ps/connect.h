@@ -28,7 +28,7 @@ using OpenConnection = std::function<Result<std::unique_ptr<channel::Channel>>(
 
 struct ConnectByAddressOptions {
   int32_t worker = 0;
-  std::string secret;  // see channel::MeetOptions
+  channel::Trust trust;
   channel::Carrier carrier = channel::Carrier::kTcp;
   // Servers of this host are reached by shared memory.
   bool shared_memory = true;

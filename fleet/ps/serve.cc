@@ -146,7 +146,7 @@ Result<ServeOptions> ReadServeOptions(const cluster::Role& role,
   server.processes_on_host = ProcessesOnHost(role, at.host);
   ASSIGN_OR_RETURN(const cluster::JoinSettings join,
                    cluster::ReadJoinSettings(env));
-  server.secret = join.options.secret;
+  server.trust = join.options.trust;
   options.listen_fd = join.options.listen_fd;
   ASSIGN_OR_RETURN(server.shared_memory, ReadSharedMemory(env));
   ASSIGN_OR_RETURN(server.carrier, ReadCarrier(env));
@@ -186,7 +186,7 @@ Result<ConnectOptions> ReadConnectOptions(const cluster::Role& role,
   }
   ASSIGN_OR_RETURN(const cluster::JoinSettings join,
                    cluster::ReadJoinSettings(env));
-  options.client.secret = join.options.secret;
+  options.client.trust = join.options.trust;
   options.start_timeout = join.start_timeout;
   ASSIGN_OR_RETURN(options.client.shared_memory, ReadSharedMemory(env));
   ASSIGN_OR_RETURN(options.client.carrier, ReadCarrier(env));

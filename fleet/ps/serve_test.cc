@@ -99,7 +99,7 @@ TEST(ServeOptions, ComeFromTheEnvironment) {
   EXPECT_EQ(options->server.num_servers, 2u);
   EXPECT_EQ(options->server.num_workers, 3);
   EXPECT_EQ(options->server.processes_on_host, 3);
-  EXPECT_EQ(options->server.secret, "of the job");
+  EXPECT_EQ(options->server.trust.secret, "of the job");
   EXPECT_EQ(options->server.worker_grace, 2500ms);
   EXPECT_TRUE(options->server.go_on_without_lost_workers);
   EXPECT_EQ(options->server.max_table_byte_size, 3u << 20);

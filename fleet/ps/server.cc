@@ -179,7 +179,7 @@ Result<uint64_t> PsServer::ExpireRows(Deadline::TimePoint now) {
 channel::MeetOptions PsServer::HowToMeet() const {
   channel::MeetOptions options;
   options.self = {channel::ProcessKind::kServer, options_.rank};
-  options.secret = options_.secret;
+  options.trust = options_.trust;
   options.carrier = options_.carrier;
   options.shared_memory.processes_on_host = options_.processes_on_host;
   return options;

@@ -46,7 +46,7 @@ struct PsServerOptions {
   uint64_t epoch = 1;
   uint32_t num_servers = 1;
   int num_workers = 1;
-  std::string secret;  // see channel::MeetOptions
+  channel::Trust trust;
   channel::Carrier carrier = channel::Carrier::kTcp;
   // Workers and servers on this host, which decides whether waits spin
   // (channel::SharedMemoryOptions).

@@ -67,7 +67,7 @@ inline Role Worker(int rank, int size, const Endpoint& first) {
 
 inline JoinOptions Options() {
   JoinOptions options;
-  options.secret = "the secret of the test";
+  options.trust.secret = "the secret of the test";
   return options;
 }
 

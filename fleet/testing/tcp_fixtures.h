@@ -36,7 +36,7 @@ inline CommunicatorKind LoopbackKind(std::string name,
                                        .prefix = prefix,
                                        .rank = i,
                                        .size = size,
-                                       .secret = "s",
+                                       .trust = {"s"},
                                        .carrier = carrier},
                                       options(i), Soon())
                                .value();

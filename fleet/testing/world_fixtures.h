@@ -57,7 +57,7 @@ class FakeJob final {
     int size() const override { return job_.size_; }
     const std::string& job_id() const override { return job_.job_id_; }
     const std::string& host() const override { return host_; }
-    const std::string& secret() const override { return secret_; }
+    const channel::Trust& trust() const override { return trust_; }
     cluster::Store& store() override { return job_.store_; }
     int Subscribe(std::function<void(const News&)> listener) override {
       base::MutexLock lock(job_.mutex_);
@@ -83,7 +83,7 @@ class FakeJob final {
     FakeJob& job_;
     const int rank_;
     const std::string host_ = "127.0.0.1";
-    const std::string secret_ = "s";
+    const channel::Trust trust_ = {"s"};
   };
 
   // Runs `body(world, membership)` for every rank in a thread of its own.

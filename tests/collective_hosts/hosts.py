@@ -13,6 +13,19 @@ FLEETRUN = Path(sys.executable).parent / "fleetrun"
 counter = itertools.count()
 
 
+# Frames of one interface, until it is killed.
+OVERHEAR = """
+import socket, sys
+heard = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+heard.bind((sys.argv[1], 0))
+heard.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
+with open(sys.argv[2], "wb", buffering=0) as file:
+    print("ready", flush=True)
+    while True:
+        file.write(heard.recv(1 << 17))
+"""
+
+
 def ip(*words):
     subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
 
@@ -79,6 +92,19 @@ class Hosts:
         """The logs of the ranks of a host, in the order of their local ranks."""
         folder = self.folder / self.names[host] / "log"
         return [f.read_text() for f in sorted(folder.glob("workerlog.*"))]
+
+    def overhear(self, host, path):
+        """Starts to write all that the network carries from and to a host into `path`,
+        and returns when it does."""
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", self.hub, sys.executable, "-c", OVERHEAR]
+            + [f"p0{host}", str(path)],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        assert process.stdout.readline() == "ready\n"
 
     def cut(self, host):
         """The host is gone from the network without a word."""

@@ -215,6 +215,48 @@ def test_no_secret_is_a_warning(hosts):
     assert all("secret" in text for text in outputs)
 
 
+WHISPER = """
+import paddle
+import paddle.distributed as dist
+dist.init_parallel_env()
+secret = paddle.to_tensor([0x6B616550] * 1000, dtype="int32")  # "Peak"
+for _ in range(3):
+    dist.all_reduce(secret, op=dist.ReduceOp.MAX)
+found = []
+dist.all_gather_object(found, "a word of rank %d" % dist.get_rank())
+assert found[1] == "a word of rank 1"
+"""
+
+
+@pytest.mark.parametrize("encryption", [None, "off"])
+def test_what_is_overheard_between_hosts(hosts, encryption, tmp_path):
+    made = hosts(2)
+    made.overhear(0, tmp_path / "heard")
+    env = dict(SECRET) if encryption is None else {**SECRET, "FLEET_ENCRYPTION": "off"}
+    flags = [f"--ips={made.addresses()}", "--nproc_per_node=1"]
+    started = [made.fleetrun(i, WHISPER, *flags, **env) for i in range(2)]
+    outputs, statuses = finish(started)
+    assert statuses == [0, 0], outputs
+    heard = (tmp_path / "heard").read_bytes()
+    assert len(heard) > 3 * 4000
+    assert (b"PeakPeak" in heard) == (encryption == "off")
+    assert (b"a word of rank 1" in heard) == (encryption == "off")
+
+
+def test_both_hosts_must_encrypt(hosts):
+    made = hosts(2)
+    flags = [f"--ips={made.addresses()}", "--nproc_per_node=1"]
+    started = [
+        made.fleetrun(0, TRAIN, *flags, FLEET_START_TIMEOUT="15", **SECRET),
+        made.fleetrun(
+            1, TRAIN, *flags, FLEET_START_TIMEOUT="15", FLEET_ENCRYPTION="off", **SECRET
+        ),
+    ]
+    outputs, statuses = finish(started)
+    assert 0 not in statuses
+    assert any("FLEET_ENCRYPTION" in text for text in outputs), outputs
+
+
 CULPRIT = """
 import os, signal, sys
 import paddle
