@@ -95,6 +95,10 @@ Status LocalJob::StartOne(Running& process, int listen_fd) {
   cluster::Environment env = ProcessEnvironment(plan_, *process.plan, env_);
   env["FLEET_LAUNCHER"] = ToString(
       cluster::LauncherPlace{listener_->address(), LogNameOf(*process.plan)});
+  ++process.num_starts;
+  if (is_server) {
+    env["FLEET_SERVER_EPOCH"] = std::to_string(process.num_starts);
+  }
   ASSIGN_OR_RETURN(
       process.pid,
       StartProcess(is_server ? commands_.servers : commands_.script,

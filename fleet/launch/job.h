@@ -85,6 +85,7 @@ class LocalJob final {
     std::optional<cluster::LauncherWord> said;
     bool has_met = false;
     base::Descriptor listener;  // of a server that may be started again
+    int num_starts = 0;
 
     // Whether it failed because another process did, as far as is known.
     bool fails_by_others() const;

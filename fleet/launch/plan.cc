@@ -389,6 +389,7 @@ constexpr const char* kDropped[] = {
     "FLEET_LISTEN_FD",
     "FLEET_LAUNCHER",
     "FLEET_PS_LAST_SAVE",
+    "FLEET_SERVER_EPOCH",
     "FLEET_SECRET",
     "FLEET_SECRET_FILE",
 };

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "fleet/base/log.h"
 #include "fleet/channel/message.h"
 
 namespace fleet::ps {
@@ -76,7 +77,8 @@ PsClient::PsClient(uint32_t num_servers, OpenConnection open,
     : options_(options),
       lanes_(num_servers, std::move(open),
              {options.worker, options.reconnect_for, options.max_inflight,
-              options.interrupt}) {
+              options.interrupt, options.on_data_loss}) {
+  lanes_.set_name_of_table([this](TableId id) { return TableName(id); });
   lanes_.set_welcome(
       [this](Channel& channel, uint32_t, Deadline deadline) -> Status {
         RETURN_IF_ERROR(RestoreTables(channel, deadline));
@@ -237,8 +239,10 @@ uint32_t PsClient::num_workers() const {
 
 std::string PsClient::TableName(TableId id) const {
   const std::shared_ptr<const Servers> known = servers();
-  for (const TableInfo& table : (*known)[0].tables) {
-    if (table.id == id) return table.name;
+  if (known != nullptr) {
+    for (const TableInfo& table : (*known)[0].tables) {
+      if (table.id == id) return table.name;
+    }
   }
   return base::Concat("table ", static_cast<uint32_t>(id));
 }
@@ -505,10 +509,24 @@ Result<table::SparseTableStats> PsClient::Stats(TableId table,
   return stats;
 }
 
+uint64_t PsClient::num_lost_updates() const {
+  uint64_t sum = 0;
+  for (const auto& [table, count] : lost_updates()) sum += count;
+  return sum;
+}
+
 Status PsClient::Stop(Deadline deadline) {
   RequestHead head;
   head.op = Op::kBye;
-  return RunOnAll({"good-bye"}, head, "", deadline);
+  const Status stopped = RunOnAll({"good-bye"}, head, "", deadline);
+  const UpdateCounts lost = lost_updates();
+  if (!lost.empty()) {
+    FLEET_LOG(WARNING) << "worker " << options_.worker
+                       << " ends; servers that were started again lost "
+                       << lanes_.Describe(lost)
+                       << " that they had acknowledged";
+  }
+  return stopped;
 }
 
 }  // namespace fleet::ps

@@ -13,7 +13,10 @@
 // A failure names worker, call, table, number of keys, server and its address:
 //   worker 3: pull emb (4096 keys) from server 1 at 10.0.0.7:9000: ...
 // Unavailable: a server is gone; DeadlineExceeded: it is late. A call that
-// failed may have been done in part. Else the codes are the table's.
+// failed may have been done in part. DataLoss: a server was started again and
+// lacks updates that it had acknowledged; the message says how many of which
+// tables, and no call does anything from then on (PsClientOptions). Else the
+// codes are the table's.
 
 #ifndef FLEET_PS_CLIENT_H_
 #define FLEET_PS_CLIENT_H_
@@ -58,6 +61,8 @@ struct PsClientOptions {
   // Servers of this host are reached by shared memory.
   bool shared_memory = true;
   base::InterruptCheck interrupt;
+  // When a server that was started again lacks updates that it acknowledged.
+  OnDataLoss on_data_loss = OnDataLoss::kFail;
 };
 
 // Values of a dense table: a gradient on its way there, and where values go.
@@ -211,6 +216,11 @@ class PsClient final {
   Status Refresh(Deadline deadline);
   // Says good-bye. No other call may follow.
   Status Stop(Deadline deadline);
+
+  // Acknowledged updates that servers lost, by table, where OnDataLoss goes on:
+  // requests of rows, gradients of dense tables.
+  UpdateCounts lost_updates() const { return lanes_.lost(); }
+  uint64_t num_lost_updates() const;
 
   uint32_t num_servers() const { return lanes_.num_servers(); }
   uint32_t num_workers() const;

@@ -75,6 +75,7 @@ class PsClient::DenseCall final : public Call {
     for (std::vector<Request>& of_server : requests_) {
       Request& request = of_server.emplace_back();
       request.head = head;
+      request.first_of_group = of_server.size() - 1;
       request.text = &text;
     }
   }
@@ -115,6 +116,22 @@ class PsClient::DenseCall final : public Call {
     return std::as_writable_bytes(std::span(landing_));
   }
 
+  size_t FirstOfGroup(uint32_t server, size_t number) override {
+    // Also behind the last one.
+    const std::vector<Request>& all = requests_[server];
+    return number < all.size() ? all[number].first_of_group : number;
+  }
+
+  void CountUpdates(uint32_t server, size_t number,
+                    UpdateCounts& counts) override {
+    const Request& request = requests_[server][number];
+    if (request.head.op == Op::kPull) return;
+    for (size_t i = request.begin; i < request.end; ++i) {
+      const DenseSection& section = sections_[server][i].head;
+      if ((section.flags & kFlagLast) != 0) ++counts[section.table];
+    }
+  }
+
   Status Take(uint32_t server, size_t number,
               std::span<const std::byte>) override {
     const Request& request = requests_[server][number];
@@ -140,6 +157,8 @@ class PsClient::DenseCall final : public Call {
     size_t begin = 0;
     size_t end = 0;
     size_t num_values = 0;
+    // Where the values of its table begin, if they do not in this one.
+    size_t first_of_group = 0;
     const std::string* text = nullptr;
 
     size_t size() const { return end - begin; }
@@ -161,7 +180,8 @@ class PsClient::DenseCall final : public Call {
   }
 
   // Cuts the server's part into sections, which go into the request that is
-  // open, as far as they fit, and into new ones.
+  // open, as far as they fit, and into new ones. An update that needs several
+  // requests has them for itself: they are done as one, and sent again as one.
   void AddSections(size_t server, const RequestHead& head,
                    const TableInfo& part, uint32_t flags_of_last,
                    bool even_if_empty, bool* open, const float* from,
@@ -170,6 +190,12 @@ class PsClient::DenseCall final : public Call {
     if (size == 0 && !even_if_empty) return;
     std::vector<Section>& sections = sections_[server];
     std::vector<Request>& requests = requests_[server];
+    const bool alone = from != nullptr && size > kChunkValues;
+    if (from != nullptr && *open &&
+        size > kChunkValues - requests.back().num_values) {
+      *open = false;
+    }
+    const size_t first = requests.size();
     uint64_t offset = 0;
     do {
       if (!*open || requests.back().num_values == kChunkValues ||
@@ -177,6 +203,7 @@ class PsClient::DenseCall final : public Call {
         Request& request = requests.emplace_back();
         request.head = head;
         request.begin = request.end = sections.size();
+        request.first_of_group = alone ? first : requests.size() - 1;
         *open = true;
       }
       Request& request = requests.back();
@@ -194,6 +221,7 @@ class PsClient::DenseCall final : public Call {
       request.num_values += section.head.count;
       offset += section.head.count;
     } while (offset < size);
+    if (alone) *open = false;
   }
 
   const std::shared_ptr<const Servers> servers_;

@@ -175,6 +175,10 @@ class PsClient::UpdateCall final : public Call {
     parts.push_back(std::as_bytes(stream_.clicks(server, begin, count)));
   }
 
+  void CountUpdates(uint32_t, size_t, UpdateCounts& counts) override {
+    ++counts[table_.id];
+  }
+
  private:
   const Op op_;
   const TableInfo& table_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "fleet/base/log.h"
 #include "fleet/channel/message.h"
 #include "fleet/cluster/launcher_words.h"
 
@@ -56,11 +57,16 @@ Status Call::Take(uint32_t, size_t, std::span<const std::byte>) {
   return OkStatus();
 }
 
+size_t Call::FirstOfGroup(uint32_t, size_t request) { return request; }
+
+void Call::CountUpdates(uint32_t, size_t, UpdateCounts&) {}
+
 Lanes::Lanes(uint32_t num_servers, OpenConnection open,
              const LaneOptions& options)
     : num_servers_(num_servers),
       open_(std::move(open)),
       options_(options),
+      epochs_(num_servers),
       life_(num_servers) {}
 
 std::unique_ptr<Lane> Lanes::Borrow() {
@@ -95,7 +101,7 @@ Status Lanes::Named(const Status& status, const CallName& name,
 Status Lanes::OpenLife(uint32_t server, Deadline deadline) {
   // Without the lock: a server that hangs must not keep calls to others.
   ASSIGN_OR_RETURN(std::unique_ptr<Channel> channel,
-                   Greet(kLifeLane, server, deadline));
+                   Greet(nullptr, server, deadline));
   base::MutexLock lock(mutex_);
   life_[server].swap(channel);
   return OkStatus();
@@ -103,26 +109,112 @@ Status Lanes::OpenLife(uint32_t server, Deadline deadline) {
 
 Status Lanes::Open(Lane& lane, uint32_t server, Deadline deadline) {
   ASSIGN_OR_RETURN(lane.connections[server].channel,
-                   Greet(lane.number, server, deadline));
+                   Greet(&lane, server, deadline));
   return OkStatus();
 }
 
-Result<std::unique_ptr<Channel>> Lanes::Greet(uint32_t lane, uint32_t server,
+Result<std::unique_ptr<Channel>> Lanes::Greet(Lane* lane, uint32_t server,
                                               Deadline deadline) {
   ASSIGN_OR_RETURN(std::unique_ptr<Channel> channel, open_(server, deadline));
+  const IdleCounts before = CountIdle(server);
   RequestHead head;
   head.op = Op::kHello;
   const std::string body = channel::MessageWriter()
                                .U32(static_cast<uint32_t>(options_.worker))
-                               .U32(lane)
+                               .U32(lane == nullptr ? kLifeLane : lane->number)
                                .U64(incarnation_)
                                .Take();
-  ASSIGN_OR_RETURN(const std::string answer,
+  ASSIGN_OR_RETURN(const std::string bytes,
                    Ask(*channel, head, body, deadline));
-  channel::MessageReader in(answer);
-  incarnation_ = in.U64();
-  RETURN_IF_ERROR(in.Finish());
+  ASSIGN_OR_RETURN(const HelloAnswer answer, DecodeHelloAnswer(bytes));
+  incarnation_ = answer.incarnation;
+  RETURN_IF_ERROR(CheckLost(lane, server, before, answer));
   return channel;
+}
+
+std::string Lanes::Describe(const UpdateCounts& updates) const {
+  std::string text;
+  for (const auto& [table, count] : updates) {
+    text += base::Concat(
+        text.empty() ? "" : ", ", count,
+        !text.empty() ? " of "
+        : count == 1  ? " update of "
+                      : " updates of ",
+        name_of_table_ ? name_of_table_(table)
+                       : base::Concat("table ", static_cast<uint32_t>(table)));
+  }
+  return text;
+}
+
+UpdateCounts Lanes::lost() const {
+  base::MutexLock lock(mutex_);
+  return lost_;
+}
+
+Lanes::IdleCounts Lanes::CountIdle(uint32_t server) const {
+  base::MutexLock lock(mutex_);
+  IdleCounts counts;
+  for (const std::unique_ptr<Lane>& idle : idle_) {
+    counts[idle.get()] = idle->connections[server].acknowledged;
+  }
+  return counts;
+}
+
+Status Lanes::CheckLost(Lane* lane, uint32_t server, const IdleCounts& before,
+                        const HelloAnswer& answer) {
+  UpdateCounts lost;
+  const auto compare = [&](Lane& with) {
+    const auto record = std::find_if(
+        answer.lanes.begin(), answer.lanes.end(),
+        [&](const LaneRecord& r) { return r.lane == with.number; });
+    for (auto& [table, count] : with.connections[server].acknowledged) {
+      uint64_t applied = 0;
+      if (record != answer.lanes.end()) {
+        const auto found = record->applied.find(table);
+        if (found != record->applied.end()) applied = found->second;
+      }
+      if (count <= applied) continue;
+      lost[table] += count - applied;
+      count = applied;
+    }
+  };
+  {
+    base::MutexLock lock(mutex_);
+    if (answer.epoch < epochs_[server]) {
+      return Unavailable("it was started again (epoch ", epochs_[server],
+                         "), and an old process of it answers (epoch ",
+                         answer.epoch, ")");
+    }
+    epochs_[server] = answer.epoch;
+    if (lane != nullptr) compare(*lane);
+    for (const std::unique_ptr<Lane>& idle : idle_) {
+      // One that was used since may have been answered after this hello.
+      const auto was = before.find(idle.get());
+      if (was != before.end() &&
+          was->second == idle->connections[server].acknowledged) {
+        compare(*idle);
+      }
+    }
+    for (const auto& [table, count] : lost) lost_[table] += count;
+  }
+  if (lost.empty()) return OkStatus();
+  const std::string what =
+      base::Concat("server ", server, " was started again and has lost ",
+                   Describe(lost), " that it had acknowledged");
+  if (options_.on_data_loss == OnDataLoss::kGoOn) {
+    FLEET_LOG(WARNING) << "worker " << options_.worker << ": " << what
+                       << "; training goes on without them "
+                          "(FLEET_PS_ON_DATA_LOSS=go_on)";
+    return OkStatus();
+  }
+  const Status failed = DataLoss(
+      what,
+      ". Begin again from the last save, save more often, or set "
+      "FLEET_PS_ON_DATA_LOSS=go_on, with which training goes on without them");
+  base::MutexLock lock(mutex_);
+  if (failed_.ok()) failed_ = failed;
+  has_failed_ = true;
+  return failed_;
 }
 
 Status Lanes::CheckLife(uint32_t server) {
@@ -227,12 +319,14 @@ Status Lanes::TakeReply(Lane& lane, Call& call, uint32_t server,
     std::memcpy(into.data(), inlined.data(), into.size());
   }
   *outcome = call.Take(server, request, into);
+  call.CountUpdates(server, request, connection.acknowledged);
   ++connection.received;
   return OkStatus();
 }
 
-Status Lanes::Recover(Lane& lane, const CallName& name, uint32_t server,
+Status Lanes::Recover(Lane& lane, Call& call, uint32_t server,
                       const Status& status, Deadline deadline) {
+  const CallName& name = call.name();
   Lane::Connection& connection = lane.connections[server];
   if (status.code() != StatusCode::kUnavailable ||
       options_.reconnect_for.count() == 0) {
@@ -268,8 +362,9 @@ Status Lanes::Recover(Lane& lane, const CallName& name, uint32_t server,
   // A server that was started again knows of no turns: this worker's ends, and
   // the next one is asked for.
   cut_wanted_ = true;
-  // From the first that was not answered on; the server knows which of them it
-  // has done.
+  // From the first that was not answered on, and what belongs to it; the server
+  // knows which of them it has done.
+  connection.received = call.FirstOfGroup(server, connection.received);
   connection.sent = connection.received;
   return OkStatus();
 }
@@ -284,6 +379,10 @@ Status Lanes::Run(Lane& lane, Call& call, Deadline deadline) {
     connection.sent = 0;
     connection.received = 0;
   }
+  if (has_failed_) {
+    base::MutexLock lock(mutex_);
+    return failed_.WithContext(base::Concat("worker ", options_.worker));
+  }
   Status failure;  // of a server; what was sent is still answered
   for (bool busy = true; busy;) {
     busy = false;
@@ -293,7 +392,7 @@ Status Lanes::Run(Lane& lane, Call& call, Deadline deadline) {
              call.HasRequest(s, at.sent)) {
         const Status sent = SendRequest(lane, call, s, deadline);
         if (!sent.ok()) {
-          RETURN_IF_ERROR(Recover(lane, call.name(), s, sent, deadline));
+          RETURN_IF_ERROR(Recover(lane, call, s, sent, deadline));
         }
       }
     }
@@ -304,7 +403,7 @@ Status Lanes::Run(Lane& lane, Call& call, Deadline deadline) {
       Status outcome;
       const Status taken = TakeReply(lane, call, s, deadline, &outcome);
       if (!taken.ok()) {
-        RETURN_IF_ERROR(Recover(lane, call.name(), s, taken, deadline));
+        RETURN_IF_ERROR(Recover(lane, call, s, taken, deadline));
       } else if (!outcome.ok() && failure.ok()) {
         failure = Named(outcome, call.name(), s);
       }

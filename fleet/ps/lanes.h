@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,6 +30,7 @@
 #include "fleet/channel/channel.h"
 #include "fleet/ps/connect.h"
 #include "fleet/ps/key_stream.h"
+#include "fleet/ps/ledger.h"
 #include "fleet/ps/sum_stream.h"
 #include "fleet/ps/wire.h"
 
@@ -68,6 +70,12 @@ class Call {
   // The answer is there.
   virtual Status Take(uint32_t server, size_t request,
                       std::span<const std::byte> answer);
+  // Requests that a server does as one, parts of a gradient, begin with this
+  // one: when a connection is lost they are all sent again.
+  virtual size_t FirstOfGroup(uint32_t server, size_t request);
+  // Adds the updates that a server has acknowledged by its answer.
+  virtual void CountUpdates(uint32_t server, size_t request,
+                            UpdateCounts& counts);
 
   const CallName& name() const { return name_; }
 
@@ -89,6 +97,8 @@ struct Lane {
     uint64_t first_sequence = 1;
     size_t sent = 0;
     size_t received = 0;
+    // Updates that the server has acknowledged and, as far as is known, has.
+    UpdateCounts acknowledged;
   };
   uint32_t number = 0;
   std::vector<Connection> connections;
@@ -101,11 +111,19 @@ struct Lane {
   std::vector<channel::ConstBytes> parts;
 };
 
+// What a worker does when a server that was started again lacks updates that it
+// had acknowledged.
+enum class OnDataLoss {
+  kFail,  // every call fails with DataLoss, which says what is lost
+  kGoOn,  // a warning; they are counted
+};
+
 struct LaneOptions {
   int32_t worker = 0;
   std::chrono::milliseconds reconnect_for{0};
   size_t max_inflight = 4;
   base::InterruptCheck interrupt;
+  OnDataLoss on_data_loss = OnDataLoss::kFail;
 };
 
 // Thread-safe, but for Run, whose lane is one thread's.
@@ -121,6 +139,9 @@ class Lanes final {
   uint32_t num_servers() const { return num_servers_; }
   int32_t worker() const { return options_.worker; }
   void set_welcome(Welcome welcome) { welcome_ = std::move(welcome); }
+  // How tables are called in messages.
+  using NameOfTable = std::function<std::string(TableId)>;
+  void set_name_of_table(NameOfTable name) { name_of_table_ = std::move(name); }
 
   // A lane for the length of a call.
   class Lease final {
@@ -151,6 +172,11 @@ class Lanes final {
   bool cut_wanted() const { return cut_wanted_; }
   void clear_cut_wanted() { cut_wanted_ = false; }
 
+  // Acknowledged updates that servers lost, by table.
+  UpdateCounts lost() const;
+  // "300 updates of emb, 12 of fc.w"
+  std::string Describe(const UpdateCounts& updates) const;
+
   // Adds worker, call and server to a failure.
   Status Named(const Status& status, const CallName& name,
                uint32_t server) const;
@@ -159,14 +185,24 @@ class Lanes final {
   std::unique_ptr<Lane> Borrow();
   void GiveBack(std::unique_ptr<Lane> lane);
   Status Open(Lane& lane, uint32_t server, Deadline deadline);
-  // A connection whose hello was answered.
-  Result<std::unique_ptr<channel::Channel>> Greet(uint32_t lane,
-                                                  uint32_t server,
+  // A connection whose hello was answered. `lane` may be null: the connection
+  // that carries nothing.
+  Result<std::unique_ptr<channel::Channel>> Greet(Lane* lane, uint32_t server,
                                                   Deadline deadline);
+  // What a server had acknowledged on lanes that are idle.
+  using IdleCounts = std::map<const Lane*, UpdateCounts>;
+  IdleCounts CountIdle(uint32_t server) const;
+  // Compares what the server has of this worker with what it acknowledged, on
+  // this lane and on those that have been idle since before the hello, as
+  // `before` shows; the others ask when they are opened again. DataLoss when
+  // something is lost, unless the options go on. Unavailable when the server is
+  // an old process of one that was started again.
+  Status CheckLost(Lane* lane, uint32_t server, const IdleCounts& before,
+                   const HelloAnswer& answer);
   // Gets a lost connection back, if `status` and the options let it, so that
   // the call goes on; else what ends the call.
-  Status Recover(Lane& lane, const CallName& name, uint32_t server,
-                 const Status& status, Deadline deadline);
+  Status Recover(Lane& lane, Call& call, uint32_t server, const Status& status,
+                 Deadline deadline);
   Status SendRequest(Lane& lane, Call& call, uint32_t server,
                      Deadline deadline);
   // Repeats `wait`, a call on a channel to `server`, in slices, and asks
@@ -186,9 +222,16 @@ class Lanes final {
   const LaneOptions options_;
   std::atomic<uint64_t> incarnation_ = 0;  // 0: server 0 has given none yet
   Welcome welcome_;
+  NameOfTable name_of_table_;
   std::atomic<bool> cut_wanted_ = false;
 
-  base::Mutex mutex_;
+  mutable base::Mutex mutex_;
+  // Of each server; 0: not heard yet.
+  std::vector<uint64_t> epochs_ GUARDED_BY(mutex_);
+  UpdateCounts lost_ GUARDED_BY(mutex_);
+  // What ends all calls, once it is so.
+  Status failed_ GUARDED_BY(mutex_);
+  std::atomic<bool> has_failed_ = false;
   std::vector<std::unique_ptr<Lane>> idle_ GUARDED_BY(mutex_);
   uint32_t num_lanes_ GUARDED_BY(mutex_) = 0;
   // By server; null where none is open.

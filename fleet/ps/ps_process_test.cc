@@ -166,6 +166,7 @@ TEST(PsProcesses, GoOnWhenAKilledServerIsBack) {
   uint16_t port = 0;
   PsClientOptions options;
   options.reconnect_for = 30s;
+  options.on_data_loss = OnDataLoss::kGoOn;
   std::unique_ptr<PsClient> client;
   std::vector<Key> keys(20'000);
   std::iota(keys.begin(), keys.end(), 0);
@@ -184,9 +185,10 @@ TEST(PsProcesses, GoOnWhenAKilledServerIsBack) {
                          Soon()));
   first.Kill();
   second.Write(port);
-  // It begins anew: what was not saved is gone.
+  // It begins anew: what was not saved is gone, and counted.
   ASSERT_OK(client->Push(kEmb, keys, std::vector<float>(keys.size() * 4, 2.0f),
                          Soon()));
+  EXPECT_GT(client->num_lost_updates(), 0u);
   std::vector<float> rows(keys.size() * 4);
   ASSERT_OK(client->Pull(kEmb, keys, rows, {}, Soon()));
   EXPECT_THAT(rows, Each(0.0f));

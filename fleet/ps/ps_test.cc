@@ -491,6 +491,18 @@ TEST_P(PsConformance, TakesKeysAndRowsInParts) {
   EXPECT_EQ(cluster.server(0).sparse(kEmb)->stats().step, 3u);
 }
 
+// A hello on a channel of its own, as a worker says it. What the server
+// answered.
+Result<std::string> SayHello(channel::Channel& channel, uint32_t worker,
+                             uint32_t lane, uint64_t incarnation) {
+  RequestHead head;
+  head.op = Op::kHello;
+  return Ask(
+      channel, head,
+      channel::MessageWriter().U32(worker).U32(lane).U64(incarnation).Take(),
+      Soon());
+}
+
 // A channel that ends after so many more sent messages, as a network does.
 class Fragile final : public channel::Channel {
  public:
@@ -570,6 +582,56 @@ TEST(PsClient, AppliesAPushOnceThoughItsAnswerWasLost) {
   EXPECT_THAT(values, Each(-4.0f));
 }
 
+// A gradient of which some parts were acknowledged by a server that is gone is
+// sent whole to the one that takes its place.
+TEST(PsClient, SendsAllPartsOfAGradientToAServerThatTookAnothersPlace) {
+  constexpr uint64_t kParts = (kDenseSize + kChunkValues - 1) / kChunkValues;
+  static_assert(kParts > 2);
+  for (int cut = 1; cut < static_cast<int>(kParts); ++cut) {
+    Cluster first(Way::kInProcess, 1, 1);
+    Cluster second(Way::kInProcess, 1, 1);
+    std::atomic<int> replies_left = 1'000'000;
+    bool is_gone = false;
+    PsClientOptions options;
+    options.reconnect_for = 10s;
+    auto connected = PsClient::Connect(
+        1,
+        [&](uint32_t, Deadline) -> Result<std::unique_ptr<channel::Channel>> {
+          is_gone = is_gone || replies_left < 0;
+          return std::make_unique<Fragile>(
+              (is_gone ? second : first).server(0).ConnectInProcess("worker 0"),
+              replies_left);
+        },
+        options, Soon());
+    ASSERT_OK(connected);
+    PsClient& client = **connected;
+    replies_left = cut;
+    ASSERT_OK(client.AssignDense(kDense, std::vector<float>(kDenseSize, 7.0f),
+                                 Soon()));
+    ASSERT_TRUE(is_gone);
+    std::vector<float> values(kDenseSize);
+    ASSERT_OK(client.PullDense(kDense, values, Soon()));
+    EXPECT_THAT(values, Each(7.0f)) << cut;
+  }
+}
+
+TEST(PsServer, RefusesAPartOfAGradientWithoutThoseBeforeIt) {
+  Cluster cluster(Way::kInProcess, 1, 1);
+  auto channel = cluster.server(0).ConnectInProcess("worker 0");
+  ASSERT_OK(SayHello(*channel, 0, 0, 0));
+  RequestHead head;
+  head.op = Op::kAssign;
+  head.flags = kFlagDense;
+  head.sequence = 1;
+  head.count = 1;
+  const DenseSection section{kDense, kFlagLast, kDenseSize - 2, 2};
+  std::string body(sizeof(section) + 2 * sizeof(float), '\0');
+  std::memcpy(body.data(), &section, sizeof(section));
+  EXPECT_THAT(Ask(*channel, head, body, Soon()),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("fc.w"), HasSubstr("not here"))));
+}
+
 TEST(PsClient, AgesRowsOnceThoughTheAnswerOfAShrinkWasLost) {
   Cluster cluster(Way::kInProcess, 1, 1);
   std::atomic<int> replies_left = 1'000'000;
@@ -644,18 +706,6 @@ TEST(PsServer, RefusesAWorkerThatIsNoneOfTheJobs) {
       StatusIs(StatusCode::kInvalidArgument, HasSubstr("worker 7")));
 }
 
-// A hello on a channel of its own, as a worker says it. What the server
-// answered.
-Result<std::string> SayHello(channel::Channel& channel, uint32_t worker,
-                             uint32_t lane, uint64_t incarnation) {
-  RequestHead head;
-  head.op = Op::kHello;
-  return Ask(
-      channel, head,
-      channel::MessageWriter().U32(worker).U32(lane).U64(incarnation).Take(),
-      Soon());
-}
-
 TEST(PsServer, AnOldIncarnationOfAWorkerTakesNothingFromTheNewOne) {
   for (const Way way : {Way::kInProcess, Way::kTcp}) {
     Cluster cluster(way, 2, 1);
@@ -703,10 +753,11 @@ TEST(PsServer, IncarnationsAscendAndServer0GivesThem) {
   ASSERT_OK_AND_ASSIGN(const std::string one, SayHello(*first, 1, 0, 0));
   auto second = cluster.server(0).ConnectInProcess("worker 1");
   ASSERT_OK_AND_ASSIGN(const std::string two, SayHello(*second, 1, 0, 0));
-  EXPECT_LT(channel::MessageReader(one).U64(),
-            channel::MessageReader(two).U64());
+  ASSERT_OK_AND_ASSIGN(const HelloAnswer a, DecodeHelloAnswer(one));
+  ASSERT_OK_AND_ASSIGN(const HelloAnswer b, DecodeHelloAnswer(two));
+  EXPECT_LT(a.incarnation, b.incarnation);
   auto late = cluster.server(0).ConnectInProcess("worker 1");
-  EXPECT_THAT(SayHello(*late, 1, 0, channel::MessageReader(one).U64()),
+  EXPECT_THAT(SayHello(*late, 1, 0, a.incarnation),
               StatusIs(StatusCode::kFailedPrecondition,
                        HasSubstr("worker 1 was started again")));
   auto elsewhere = cluster.server(1).ConnectInProcess("worker 1");

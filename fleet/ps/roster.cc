@@ -9,11 +9,25 @@ namespace fleet::ps {
 Roster::Roster(const RosterOptions& options)
     : options_(options),
       highest_incarnation_(options.epoch << 32),
+      view_(options.epoch << 32),
       workers_(static_cast<size_t>(options.num_workers)) {}
 
 uint64_t Roster::NewIncarnation() {
   base::MutexLock lock(mutex_);
   return ++highest_incarnation_;
+}
+
+void Roster::Know(int worker, uint64_t incarnation) {
+  base::MutexLock lock(mutex_);
+  if (worker < 0 || worker >= options_.num_workers) return;
+  highest_incarnation_ = std::max(highest_incarnation_, incarnation);
+  uint64_t& newest = workers_[static_cast<size_t>(worker)].incarnation;
+  newest = std::max(newest, incarnation);
+}
+
+uint64_t Roster::view() const {
+  base::MutexLock lock(mutex_);
+  return view_;
 }
 
 Status Roster::CheckNewestLocked(int worker, uint64_t incarnation) const {
@@ -41,6 +55,7 @@ Status Roster::Enter(int worker, uint64_t incarnation) {
   if (it.incarnation != incarnation) {
     it.incarnation = incarnation;
     it.num_connections = 0;
+    ++view_;
     for (auto& [name, round] : rounds_) round.here.erase(worker);
   }
   it.seen = true;

@@ -41,6 +41,12 @@ class Roster final {
   // of two incarnations of a worker the higher one is the newer.
   uint64_t NewIncarnation();
 
+  // This incarnation of the worker was here in an earlier life of the server:
+  // lower ones do not enter.
+  void Know(int worker, uint64_t incarnation);
+  // Ascends with every incarnation that comes.
+  uint64_t view() const;
+
   // A connection of a worker begins or ends. InvalidArgument for a worker that
   // is none of the job's. A higher `incarnation` is a worker that was started
   // again: the turns, cuts and places at barriers of the one before are gone,
@@ -152,6 +158,7 @@ class Roster final {
   base::CondVar changed_;
   Status aborted_ GUARDED_BY(mutex_);
   uint64_t highest_incarnation_ GUARDED_BY(mutex_);
+  uint64_t view_ GUARDED_BY(mutex_);
   std::vector<Worker> workers_ GUARDED_BY(mutex_);
   std::map<std::string, Round> rounds_ GUARDED_BY(mutex_);
   std::map<Who, Numbers> turns_ GUARDED_BY(mutex_);

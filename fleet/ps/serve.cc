@@ -66,6 +66,14 @@ Result<bool> ReadSharedMemory(const Environment& env) {
   return InvalidArgument("FLEET_PS_CHANNEL=", text, ": must be auto or tcp");
 }
 
+Result<OnDataLoss> ReadOnDataLoss(const Environment& env) {
+  const std::string_view name = "FLEET_PS_ON_DATA_LOSS";
+  const std::string_view text = Find(env, name).value_or("fail");
+  if (text == "fail") return OnDataLoss::kFail;
+  if (text == "go_on") return OnDataLoss::kGoOn;
+  return InvalidArgument(name, "=", text, ": must be fail or go_on");
+}
+
 // FLEET_CHANNEL: what carries bytes between hosts.
 Result<channel::Carrier> ReadCarrier(const Environment& env) {
   return channel::ParseCarrier(Find(env, "FLEET_CHANNEL").value_or("tcp"));
@@ -100,6 +108,29 @@ bool IsBoundTo(int fd, const channel::Address& address) {
 Result<std::string> ReadNote(const std::string& file) {
   if (file.empty() || !base::Exists(file)) return std::string();
   return base::ReadFile(file);
+}
+
+// The file beside a note that counts the starts of its server, and that which
+// has the updates of the save that it names.
+std::string EpochFile(const std::string& note) { return note + ".epoch"; }
+std::string LedgerFile(const std::string& note) { return note + ".ledger"; }
+
+// How often the server of this note was started, this time included. 1 where
+// there is no note.
+Result<uint64_t> CountStart(const std::string& note) {
+  if (note.empty()) return 1;
+  uint64_t before = 0;
+  const std::string file = EpochFile(note);
+  if (base::Exists(file)) {
+    ASSIGN_OR_RETURN(const std::string text, base::ReadFile(file));
+    const auto [end, error] =
+        std::from_chars(text.data(), text.data() + text.size(), before);
+    if (error != std::errc() || end != text.data() + text.size()) {
+      return DataLoss(file, ": \"", text, "\" is no number");
+    }
+  }
+  RETURN_IF_ERROR(base::AtomicWriteFile(file, std::to_string(before + 1)));
+  return before + 1;
 }
 
 Status WriteNote(const std::string& file, const std::string& folder) {
@@ -161,6 +192,8 @@ Result<ServeOptions> ReadServeOptions(const cluster::Role& role,
   ASSIGN_OR_RETURN(const uint64_t delay,
                    ReadCount(env, "FLEET_PS_PUSH_DELAY_MS"));
   server.push_delay = milliseconds(delay);
+  ASSIGN_OR_RETURN(const uint64_t epoch, ReadCount(env, "FLEET_SERVER_EPOCH"));
+  server.epoch = epoch;
   server.load_folder = Find(env, "FLEET_PS_LOAD").value_or("");
   options.last_save_file = Find(env, "FLEET_PS_LAST_SAVE").value_or("");
   ASSIGN_OR_RETURN(options.linger,
@@ -193,6 +226,7 @@ Result<ConnectOptions> ReadConnectOptions(const cluster::Role& role,
   ASSIGN_OR_RETURN(
       options.client.reconnect_for,
       ReadInterval(env, "FLEET_PS_RECONNECT", options.client.reconnect_for));
+  ASSIGN_OR_RETURN(options.client.on_data_loss, ReadOnDataLoss(env));
   return options;
 }
 
@@ -214,17 +248,28 @@ Result<std::unique_ptr<Serving>> Serving::Start(const ServeOptions& given) {
     return NotFound(name, ": the folder to load, ", server.load_folder,
                     ", is not there");
   }
+  if (server.epoch == 0) {
+    ASSIGN_OR_RETURN(server.epoch, CountStart(options.last_save_file));
+  }
+  // The server, once it is there.
+  auto self = std::make_shared<PsServer*>(nullptr);
   if (!options.last_save_file.empty()) {
     if (saved.empty() && !server.load_folder.empty()) {
       RETURN_IF_ERROR(WriteNote(options.last_save_file, server.load_folder));
     }
-    server.on_saved =
-        [name, file = options.last_save_file](const std::string& folder) {
-          const Status noted = WriteNote(file, folder);
-          if (!noted.ok()) {
-            FLEET_LOG(WARNING) << name << ": " << noted;
-          }
-        };
+    server.on_saved = [name, self, file = options.last_save_file](
+                          const std::string& folder) {
+      // The note first: with an older ledger too much counts as lost, and
+      // never too little.
+      Status noted = WriteNote(file, folder);
+      if (noted.ok()) {
+        noted =
+            base::AtomicWriteFile(LedgerFile(file), (*self)->EncodeLedger());
+      }
+      if (!noted.ok()) {
+        FLEET_LOG(WARNING) << name << ": " << noted;
+      }
+    };
   }
   if (!server.on_arrival) {
     server.on_arrival = [name](int worker, const char* way) {
@@ -233,6 +278,12 @@ Result<std::unique_ptr<Serving>> Serving::Start(const ServeOptions& given) {
     };
   }
   auto serving = std::make_unique<Serving>(options);
+  *self = &serving->server_;
+  const std::string ledger = LedgerFile(options.last_save_file);
+  if (!saved.empty() && base::Exists(ledger)) {
+    ASSIGN_OR_RETURN(const std::string bytes, base::ReadFile(ledger));
+    RETURN_IF_ERROR(serving->server_.RestoreLedger(bytes).WithContext(ledger));
+  }
   Status listening;
   if (IsBoundTo(options.listen_fd, options.address)) {
     listening = serving->server_.ListenOn(options.listen_fd);

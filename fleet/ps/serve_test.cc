@@ -90,12 +90,14 @@ TEST(ServeOptions, ComeFromTheEnvironment) {
   env["FLEET_PS_LOAD"] = "models/7";
   env["FLEET_PS_REPORT"] = "0";
   env["FLEET_PS_CHANNEL"] = "tcp";
+  env["FLEET_SERVER_EPOCH"] = "3";
   const auto options = Read(env);
   ASSERT_OK(options);
   EXPECT_EQ(options->address.ToString(), "10.0.0.2:72");
   EXPECT_EQ(options->listen_fd, 7);
   EXPECT_EQ(options->report_every, 0ms);
   EXPECT_EQ(options->server.rank, 1);
+  EXPECT_EQ(options->server.epoch, 3u);
   EXPECT_EQ(options->server.num_servers, 2u);
   EXPECT_EQ(options->server.num_workers, 3);
   EXPECT_EQ(options->server.processes_on_host, 3);
@@ -135,6 +137,7 @@ TEST(ConnectOptions, ComeFromTheEnvironment) {
   env["PADDLE_TRAINER_ID"] = "2";
   env["FLEET_PS_RECONNECT"] = "4";
   env["FLEET_START_TIMEOUT"] = "9";
+  env["FLEET_PS_ON_DATA_LOSS"] = "go_on";
   const auto role = cluster::RoleFromEnvironment(env, false);
   ASSERT_OK(role);
   const auto options = ReadConnectOptions(*role, env);
@@ -142,8 +145,13 @@ TEST(ConnectOptions, ComeFromTheEnvironment) {
   EXPECT_EQ(options->client.worker, 2);
   EXPECT_EQ(options->client.reconnect_for, 4s);
   EXPECT_EQ(options->start_timeout, 9s);
+  EXPECT_EQ(options->client.on_data_loss, OnDataLoss::kGoOn);
   ASSERT_EQ(options->servers.size(), 2u);
   EXPECT_EQ(options->servers[1].ToString(), "10.0.0.2:72");
+  env["FLEET_PS_ON_DATA_LOSS"] = "pray";
+  EXPECT_THAT(ReadConnectOptions(*role, env),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("FLEET_PS_ON_DATA_LOSS=pray")));
 }
 
 TEST_F(ServingTest, EndsWhenTheLastWorkerHasStopped) {
@@ -224,7 +232,8 @@ TEST_F(ServingTest, BeginsAgainFromItsLastSave) {
   auto serving = Serving::Start(options);
   ASSERT_OK(serving);
   options.address = (*serving)->address();
-  auto client = Connect(**serving, 0, {.reconnect_for = 30s});
+  auto client = Connect(
+      **serving, 0, {.reconnect_for = 30s, .on_data_loss = OnDataLoss::kGoOn});
   ASSERT_OK(client->CreateTables(Specs(), Soon()));
   const std::vector<float> begin = {1, 2, 3};
   ASSERT_OK(client->InitializeDense(kWeights, begin, Soon()));
@@ -248,6 +257,108 @@ TEST_F(ServingTest, BeginsAgainFromItsLastSave) {
   std::vector<float> weights(3);
   ASSERT_OK(client->PullDense(kWeights, weights, Soon()));
   EXPECT_EQ(weights, begin);
+}
+
+// What was pushed since the save is lost: nobody goes on without knowing.
+TEST_F(ServingTest, SaysWhichAcknowledgedUpdatesAServerLost) {
+  for (const OnDataLoss policy : {OnDataLoss::kFail, OnDataLoss::kGoOn}) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    ServeOptions options = Options(2);
+    options.last_save_file = folder_ + "/note";
+    auto serving = Serving::Start(options);
+    ASSERT_OK(serving);
+    options.address = (*serving)->address();
+    const PsClientOptions how{.reconnect_for = 30s, .on_data_loss = policy};
+    auto client = Connect(**serving, 0, how);
+    auto other = Connect(**serving, 1, how);
+    ASSERT_OK(client->CreateTables(Specs(), Soon()));
+    ASSERT_OK(other->CreateTables(Specs(), Soon()));
+    ASSERT_OK(client->InitializeDense(kWeights, std::vector<float>(3), Soon()));
+    const std::vector<Key> keys = {7, 8};
+    const std::vector<float> ones(4, 1.0f);
+    const std::vector<float> weights(3, 1.0f);
+    ASSERT_OK(client->Push(kRows, keys, ones, Soon()));
+    ASSERT_OK(other->Push(kRows, keys, ones, Soon()));
+    ASSERT_OK(client->Save(folder_ + "/model", {.number = 1}, Soon()));
+    // On several lanes.
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; ++t) {
+      threads.emplace_back([&] {
+        for (int i = 0; i < 100; ++i) {
+          EXPECT_OK(client->Push(kRows, keys, ones, Soon()));
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (int i = 0; i < 12; ++i) {
+      ASSERT_OK(client->PushDenseMany(One(kWeights, weights), Soon()));
+    }
+    serving->reset();
+    serving = Serving::Start(options);
+    ASSERT_OK(serving);
+    testing::internal::CaptureStderr();
+    std::vector<float> rows(4);
+    const Status pulled = client->Pull(kRows, keys, rows, {}, Soon());
+    const std::string said = testing::internal::GetCapturedStderr();
+    const std::string what =
+        "server 0 was started again and has lost 300 updates of rows, 12 of "
+        "weights that it had acknowledged";
+    // Nothing of the other's is lost.
+    EXPECT_OK(other->Pull(kRows, keys, rows, {}, Soon()));
+    EXPECT_EQ(other->num_lost_updates(), 0u);
+    EXPECT_EQ(client->num_lost_updates(), 312u);
+    if (policy == OnDataLoss::kFail) {
+      const auto lost =
+          StatusIs(StatusCode::kDataLoss,
+                   AllOf(HasSubstr("worker 0"), HasSubstr(what),
+                         HasSubstr("FLEET_PS_ON_DATA_LOSS=go_on")));
+      EXPECT_THAT(pulled, lost);
+      EXPECT_THAT(client->Push(kRows, keys, ones, Soon()), lost);
+      continue;
+    }
+    EXPECT_OK(pulled);
+    EXPECT_THAT(said, HasSubstr(what));
+    // Two pushes of 1 at a rate of 0.5.
+    EXPECT_THAT(rows, Each(-1.0f));
+    // The same updates are not counted twice.
+    ASSERT_OK(client->Push(kRows, keys, ones, Soon()));
+    serving->reset();
+    serving = Serving::Start(options);
+    ASSERT_OK(serving);
+    EXPECT_OK(client->Pull(kRows, keys, rows, {}, Soon()));
+    EXPECT_EQ(client->num_lost_updates(), 313u);
+    testing::internal::CaptureStderr();
+    EXPECT_OK(client->Stop(Soon()));
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                HasSubstr("lost 301 updates of rows, 12 of weights"));
+  }
+}
+
+// Sums of a step that has not ended are in no save.
+TEST_F(ServingTest, CountsSumsThatWaitedForTheEndOfTheirStepAsLost) {
+  ServeOptions options = Options(1);
+  options.last_save_file = folder_ + "/note";
+  auto serving = Serving::Start(options);
+  ASSERT_OK(serving);
+  options.address = (*serving)->address();
+  auto client = Connect(**serving, 0, {.reconnect_for = 30s});
+  ASSERT_OK(client->CreateTables(Specs(), Soon()));
+  ASSERT_OK(client->InitializeDense(kWeights, std::vector<float>(3), Soon()));
+  const std::vector<Key> keys = {7};
+  const std::vector<float> ones(2, 1.0f);
+  for (int step = 0; step < 2; ++step) {
+    ASSERT_OK(client->Accumulate(kRows, keys, ones, Soon()));
+    ASSERT_OK(client->FinishStep({}, {}, Soon()));
+  }
+  ASSERT_OK(client->Accumulate(kRows, keys, ones, Soon()));
+  ASSERT_OK(client->Save(folder_ + "/model", {.number = 1}, Soon()));
+  serving->reset();
+  serving = Serving::Start(options);
+  ASSERT_OK(serving);
+  EXPECT_THAT(
+      client->FinishStep({}, {}, Soon()),
+      StatusIs(StatusCode::kDataLoss, HasSubstr("lost 1 update of rows that")));
 }
 
 TEST_F(ServingTest, IsToldItsRatesAgain) {
@@ -300,7 +411,8 @@ TEST_F(ServingTest, SaysSoWhenAServerCameBackWithoutValues) {
   auto serving = Serving::Start(options);
   ASSERT_OK(serving);
   options.address = (*serving)->address();
-  auto client = Connect(**serving, 0, {.reconnect_for = 30s});
+  auto client = Connect(
+      **serving, 0, {.reconnect_for = 30s, .on_data_loss = OnDataLoss::kGoOn});
   ASSERT_OK(client->CreateTables(Specs(), Soon()));
   ASSERT_OK(
       client->InitializeDense(kWeights, std::vector<float>(3, 1.0f), Soon()));

@@ -32,7 +32,8 @@ std::string RandomName() {
 
 PsServer::PsServer(const PsServerOptions& options)
     : options_(options),
-      roster_({options.num_workers, options.epoch, options.worker_grace,
+      epoch_(std::max<uint64_t>(options.epoch, 1)),
+      roster_({options.num_workers, epoch_, options.worker_grace,
                options.go_on_without_lost_workers}) {
   max_request_ = sizeof(RequestHead) + kChunkByteSize + kMaxChunkKeys * 20;
 }
@@ -291,6 +292,60 @@ void PsServer::Abort(const Status& why) {
 Status PsServer::WaitUntilStopped(Deadline deadline) {
   return roster_.WaitUntilStopped(deadline).WithContext(
       base::Concat("server ", options_.rank));
+}
+
+std::vector<
+    std::pair<std::pair<int, uint32_t>, std::shared_ptr<PsServer::Lane>>>
+PsServer::AllLanes() const {
+  base::MutexLock lock(mutex_);
+  return {lanes_.begin(), lanes_.end()};
+}
+
+LaneRecord PsServer::RecordOf(uint32_t number, const Lane& lane,
+                              bool for_save) {
+  LaneRecord record{number, lane.last_sequence, lane.applied};
+  if (!for_save) return record;
+  record.last_sequence = lane.whole_sequence;
+  if (lane.waiting.empty() || lane.waiting_step != num_steps_) return record;
+  record.last_sequence = std::min(record.last_sequence, lane.before_waiting);
+  for (const auto& [table, count] : lane.waiting) {
+    record.applied[table] -= count;
+  }
+  return record;
+}
+
+std::string PsServer::EncodeLedger() {
+  Ledger ledger;
+  for (const auto& [key, lane] : AllLanes()) {
+    const auto worker = static_cast<uint32_t>(key.first);
+    if (ledger.workers.empty() || ledger.workers.back().worker != worker) {
+      ledger.workers.push_back({worker, lane->incarnation, {}});
+    }
+    base::MutexLock lock(lane->mutex);
+    if (lane->applied.empty()) continue;
+    ledger.workers.back().lanes.push_back(RecordOf(key.second, *lane, true));
+  }
+  return Encode(ledger);
+}
+
+Status PsServer::RestoreLedger(std::string_view bytes) {
+  ASSIGN_OR_RETURN(const Ledger ledger, DecodeLedger(bytes));
+  for (const WorkerRecord& worker : ledger.workers) {
+    const auto index = static_cast<int>(worker.worker);
+    roster_.Know(index, worker.incarnation);
+    base::MutexLock lock(mutex_);
+    newest_[index] = worker.incarnation;
+    for (const LaneRecord& record : worker.lanes) {
+      auto lane = std::make_shared<Lane>(worker.incarnation);
+      {
+        base::MutexLock inner(lane->mutex);
+        lane->last_sequence = lane->whole_sequence = record.last_sequence;
+        lane->applied = record.applied;
+      }
+      lanes_[{index, record.lane}] = std::move(lane);
+    }
+  }
+  return OkStatus();
 }
 
 PsServerCounters PsServer::counters() const {

@@ -10,6 +10,7 @@
 #ifndef FLEET_PS_SERVER_H_
 #define FLEET_PS_SERVER_H_
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -22,6 +23,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -32,6 +34,7 @@
 #include "fleet/channel/channel.h"
 #include "fleet/channel/meet.h"
 #include "fleet/ps/gathering.h"
+#include "fleet/ps/ledger.h"
 #include "fleet/ps/roster.h"
 #include "fleet/ps/table_spec.h"
 #include "fleet/ps/wire.h"
@@ -42,8 +45,9 @@ namespace fleet::ps {
 
 struct PsServerOptions {
   int32_t rank = 0;
-  // Higher each time that this server is started within a job.
-  uint64_t epoch = 1;
+  // Higher each time that this server is started within a job, from 1. 0: as
+  // Serving finds it, or 1.
+  uint64_t epoch = 0;
   uint32_t num_servers = 1;
   int num_workers = 1;
   channel::Trust trust;
@@ -144,6 +148,12 @@ class PsServer final {
   // Ends everything: waiters get `why`, connections end.
   void Abort(const Status& why);
 
+  // What this server has of each worker's updates in its tables, sums of a step
+  // that has not ended left out. For a save, and for a server that begins from
+  // it within the same job, which takes it before it listens.
+  std::string EncodeLedger();
+  Status RestoreLedger(std::string_view bytes);
+
   PsServerCounters counters() const;
   PsServerHoldings holdings();
   // Null when there is none.
@@ -151,6 +161,8 @@ class PsServer final {
   table::DenseTable* dense(TableId id);
 
  private:
+  static constexpr TableId kNoTable{~uint32_t{0}};
+
   struct Table {
     std::unique_ptr<table::SparseTable> sparse;
     std::unique_ptr<table::DenseTable> dense;
@@ -168,9 +180,23 @@ class PsServer final {
     // the mutex, so that what is being applied is applied whole.
     std::atomic<bool> fenced = false;
     uint64_t last_sequence GUARDED_BY(mutex) = 0;
-    Status last_outcome GUARDED_BY(mutex);
+    // How the last numbered requests ended, each at its number's remainder.
+    static constexpr size_t kNumOutcomes = 16;
+    std::array<std::pair<uint64_t, Status>, kNumOutcomes> outcomes
+        GUARDED_BY(mutex);
     // Of a dense gradient that comes in parts.
     std::vector<float> gathered GUARDED_BY(mutex);
+    // Of which table, and how many values of it are here.
+    TableId parts_of GUARDED_BY(mutex) = kNoTable;
+    uint64_t num_gathered GUARDED_BY(mutex) = 0;
+    // The last request after which no part was missing.
+    uint64_t whole_sequence GUARDED_BY(mutex) = 0;
+    UpdateCounts applied GUARDED_BY(mutex);
+    // Of these, sums that wait for the end of the step `waiting_step`, and the
+    // last request before them.
+    UpdateCounts waiting GUARDED_BY(mutex);
+    uint64_t waiting_step GUARDED_BY(mutex) = 0;
+    uint64_t before_waiting GUARDED_BY(mutex) = 0;
     // What the last shrink answered.
     uint64_t num_erased GUARDED_BY(mutex) = 0;
   };
@@ -244,7 +270,20 @@ class PsServer final {
   Result<std::span<const std::byte>> PullDense(Session& session,
                                                const Request& request);
   Status HandleUpdate(Session& session, const Request& request);
-  Status UpdateSparse(Session& session, const Request& request);
+  // Whether a numbered request was done before, and then how it ended.
+  static bool WasDone(const Lane& lane, uint64_t sequence, Status* outcome)
+      REQUIRES(lane.mutex);
+  static void NoteDone(Lane& lane, uint64_t sequence, const Status& outcome)
+      REQUIRES(lane.mutex);
+  void CountUpdate(Op op, TableId table, Lane& lane) REQUIRES(lane.mutex);
+  // What it has of a lane, as a connection that is new hears it, or as a save
+  // has it.
+  LaneRecord RecordOf(uint32_t number, const Lane& lane, bool for_save)
+      REQUIRES(lane.mutex);
+  std::vector<std::pair<std::pair<int, uint32_t>, std::shared_ptr<Lane>>>
+  AllLanes() const;
+  Status UpdateSparse(Session& session, const Request& request, Lane& lane)
+      REQUIRES(lane.mutex);
   Status UpdateDense(const Request& request, Lane& lane) REQUIRES(lane.mutex);
   Status UpdateSection(Op op, const DenseSection& section,
                        std::span<const float> values, Lane& lane,
@@ -280,6 +319,7 @@ class PsServer final {
   std::vector<Table*> AllTables();
 
   const PsServerOptions options_;
+  const uint64_t epoch_;
   Roster roster_;
   Gathering gathering_{roster_};
   channel::Address address_;
@@ -322,6 +362,8 @@ class PsServer final {
   std::atomic<int> num_busy_ = 0;
   std::atomic<bool> ending_ = false;
   base::CondVar idle_;
+
+  std::atomic<uint64_t> num_steps_ = 1;  // that began: see Lane::waiting_step
 
   std::atomic<uint64_t> num_requests_ = 0;
   std::atomic<uint64_t> num_pulled_keys_ = 0;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "fleet/channel/message.h"
 #include "fleet/ps/server.h"
@@ -193,7 +194,14 @@ Result<std::span<const std::byte>> PsServer::HandleHello(
   if (lane_number == kLifeLane && options_.on_arrival) {
     options_.on_arrival(worker, connection.way);
   }
-  session.text = channel::MessageWriter().U64(incarnation).Take();
+  HelloAnswer answer{epoch_, incarnation, {}};
+  for (const auto& [key, lane] : AllLanes()) {
+    if (key.first != worker || lane->incarnation != incarnation) continue;
+    base::MutexLock lock(lane->mutex);
+    if (lane->last_sequence == 0) continue;
+    answer.lanes.push_back(RecordOf(key.second, *lane, false));
+  }
+  session.text = Encode(answer);
   return BytesOf(session.text);
 }
 
@@ -247,20 +255,45 @@ Status PsServer::HandleUpdate(Session& session, const Request& request) {
   Lane& lane = *session.lane;
   base::MutexLock lock(lane.mutex);
   RETURN_IF_ERROR(CheckFence(session));
-  if (request.head.sequence <= lane.last_sequence) {
+  Status outcome;
+  if (WasDone(lane, request.head.sequence, &outcome)) {
     num_repeated_.fetch_add(1, std::memory_order_relaxed);
-    return request.head.sequence == lane.last_sequence ? lane.last_outcome
-                                                       : OkStatus();
+    return outcome;
   }
-  Status outcome = (request.head.flags & kFlagDense) != 0
-                       ? UpdateDense(request, lane)
-                       : UpdateSparse(session, request);
-  lane.last_sequence = request.head.sequence;
-  lane.last_outcome = outcome;
+  outcome = (request.head.flags & kFlagDense) != 0
+                ? UpdateDense(request, lane)
+                : UpdateSparse(session, request, lane);
+  NoteDone(lane, request.head.sequence, outcome);
   return outcome;
 }
 
-Status PsServer::UpdateSparse(Session& session, const Request& request) {
+bool PsServer::WasDone(const Lane& lane, uint64_t sequence, Status* outcome) {
+  if (sequence > lane.last_sequence) return false;
+  const auto& [number, status] = lane.outcomes[sequence % Lane::kNumOutcomes];
+  // A worker has fewer on their way than are kept.
+  if (number == sequence) *outcome = status;
+  return true;
+}
+
+void PsServer::NoteDone(Lane& lane, uint64_t sequence, const Status& outcome) {
+  lane.last_sequence = sequence;
+  lane.outcomes[sequence % Lane::kNumOutcomes] = {sequence, outcome};
+  if (lane.parts_of == kNoTable) lane.whole_sequence = sequence;
+}
+
+void PsServer::CountUpdate(Op op, TableId table, Lane& lane) {
+  ++lane.applied[table];
+  if (op != Op::kAccumulate) return;
+  if (lane.waiting_step != num_steps_) {
+    lane.waiting_step = num_steps_;
+    lane.waiting.clear();
+    lane.before_waiting = lane.whole_sequence;
+  }
+  ++lane.waiting[table];
+}
+
+Status PsServer::UpdateSparse(Session& session, const Request& request,
+                              Lane& lane) {
   const RequestHead& head = request.head;
   ASSIGN_OR_RETURN(Table* const found, Find(session, head.table));
   if (found->sparse == nullptr) return InvalidArgument("no sparse table");
@@ -279,16 +312,20 @@ Status PsServer::UpdateSparse(Session& session, const Request& request) {
     case Op::kPush:
       RETURN_IF_ERROR(table.Push(keys, values, options));
       table.EndStep(head.end_steps);
-      return OkStatus();
+      break;
     case Op::kAccumulate:
-      return table.Accumulate(keys, values, options);
+      RETURN_IF_ERROR(table.Accumulate(keys, values, options));
+      break;
     case Op::kAssign:
       return InvalidArgument("table ", table.name(),
                              ": rows are not assigned by workers");
     default:
-      if (table.options().num_geo_workers == 0) return table.Add(keys, values);
-      return table.AddFrom(session.worker, keys, values);
+      RETURN_IF_ERROR(table.options().num_geo_workers == 0
+                          ? table.Add(keys, values)
+                          : table.AddFrom(session.worker, keys, values));
   }
+  CountUpdate(head.op, head.table, lane);
+  return OkStatus();
 }
 
 Status PsServer::UpdateDense(const Request& request, Lane& lane) {
@@ -300,7 +337,9 @@ Status PsServer::UpdateDense(const Request& request, Lane& lane) {
     const auto values = body.TakeSpan<float>(section.count);
     if (values.size() != section.count) return CheckFinished(body);
     RETURN_IF_ERROR(UpdateSection(head.op, section, values, lane, *table));
-    if ((section.flags & kFlagLast) != 0) table->EndStep(head.end_steps);
+    if ((section.flags & kFlagLast) == 0) continue;
+    table->EndStep(head.end_steps);
+    CountUpdate(head.op, section.table, lane);
   }
   return CheckFinished(body);
 }
@@ -315,13 +354,26 @@ Status PsServer::UpdateSection(Op op, const DenseSection& section,
                            table.part().size());
   }
   std::span<const float> whole = values;
+  const TableId gathering = std::exchange(lane.parts_of, kNoTable);
   if (values.size() != table.part().size()) {
+    // A part without those before it would be a gradient with zeros.
+    if (section.offset != 0 &&
+        (gathering != section.table || lane.num_gathered != section.offset)) {
+      return FailedPrecondition("table ", table.name(), ": values from ",
+                                section.offset,
+                                " on, and those before it are "
+                                "not here");
+    }
     lane.gathered.resize(table.part().size());
     std::copy(values.begin(), values.end(),
               lane.gathered.begin() + static_cast<ptrdiff_t>(section.offset));
     whole = lane.gathered;
   }
-  if ((section.flags & kFlagLast) == 0) return OkStatus();
+  if ((section.flags & kFlagLast) == 0) {
+    lane.parts_of = section.table;
+    lane.num_gathered = section.offset + section.count;
+    return OkStatus();
+  }
   switch (op) {
     case Op::kPush:
       return table.Push(whole);
@@ -354,8 +406,7 @@ Result<std::span<const std::byte>> PsServer::HandleTakeChanges(
     if (!keys.empty()) {
       std::memcpy(lane.gathered.data(), keys.data(), keys.size() * 8);
     }
-    lane.last_sequence = request.head.sequence;
-    lane.last_outcome = OkStatus();
+    NoteDone(lane, request.head.sequence, OkStatus());
   }
   session.rows = lane.gathered;
   return std::as_bytes(std::span(session.rows));
@@ -364,6 +415,7 @@ Result<std::span<const std::byte>> PsServer::HandleTakeChanges(
 Status PsServer::FinishStep(int num_workers) {
   const double scale = 1.0 / num_workers;
   Status first;
+  ++num_steps_;
   for (Table* table : AllTables()) {
     Status applied = table->sparse != nullptr
                          ? table->sparse->ApplyAccumulated(scale)
@@ -515,13 +567,14 @@ Result<std::span<const std::byte>> PsServer::HandleShrink(
   if (request.head.sequence > lane.last_sequence) {
     const Result<uint64_t> erased =
         table->sparse->Shrink(static_cast<uint32_t>(request.head.count));
-    lane.last_sequence = request.head.sequence;
-    lane.last_outcome = erased.status();
+    NoteDone(lane, request.head.sequence, erased.status());
     lane.num_erased = erased.ok() ? *erased : 0;
   } else {
     num_repeated_.fetch_add(1, std::memory_order_relaxed);
   }
-  RETURN_IF_ERROR(lane.last_outcome);
+  Status outcome;
+  (void)WasDone(lane, request.head.sequence, &outcome);
+  RETURN_IF_ERROR(outcome);
   session.text = channel::MessageWriter().U64(lane.num_erased).Take();
   return BytesOf(session.text);
 }
@@ -572,6 +625,8 @@ ServerInfo PsServer::Describe() const {
   info.server = static_cast<uint32_t>(options_.rank);
   info.num_servers = options_.num_servers;
   info.num_workers = static_cast<uint32_t>(options_.num_workers);
+  info.epoch = epoch_;
+  info.view = roster_.view();
   info.local_name = local_name_;
   base::MutexLock lock(mutex_);
   for (const auto& [id, table] : tables_) {

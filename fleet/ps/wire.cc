@@ -13,6 +13,8 @@ std::string Encode(const ServerInfo& info) {
   out.U32(info.server)
       .U32(info.num_servers)
       .U32(info.num_workers)
+      .U64(info.epoch)
+      .U64(info.view)
       .Text(info.local_name)
       .U32(static_cast<uint32_t>(info.tables.size()));
   for (const TableInfo& table : info.tables) {
@@ -34,6 +36,8 @@ Result<ServerInfo> DecodeServerInfo(std::string_view bytes) {
   info.server = in.U32();
   info.num_servers = in.U32();
   info.num_workers = in.U32();
+  info.epoch = in.U64();
+  info.view = in.U64();
   info.local_name = in.Text();
   const uint32_t count = in.U32();
   for (uint32_t i = 0; i < count && in.whole(); ++i) {

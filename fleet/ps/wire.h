@@ -128,6 +128,10 @@ struct ServerInfo {
   uint32_t server = 0;
   uint32_t num_servers = 0;
   uint32_t num_workers = 0;
+  uint64_t epoch = 0;
+  // Server 0's is the job's: it ascends when the server or a worker is started
+  // again.
+  uint64_t view = 0;
   std::string local_name;  // for shared memory; empty: none
   std::vector<TableInfo> tables;
 };

@@ -12,6 +12,8 @@ namespace {
 
 ServerInfo TwoTables() {
   ServerInfo info{.server = 1, .num_servers = 2, .num_workers = 3};
+  info.epoch = 4;
+  info.view = 5;
   info.local_name = "here";
   info.tables = {
       {.id = TableId{4}, .name = "emb", .dim = 8},
@@ -25,6 +27,8 @@ TEST(ServerInfo, CrossesTheWireWhole) {
   EXPECT_EQ(got.server, 1u);
   EXPECT_EQ(got.num_servers, 2u);
   EXPECT_EQ(got.num_workers, 3u);
+  EXPECT_EQ(got.epoch, 4u);
+  EXPECT_EQ(got.view, 5u);
   EXPECT_EQ(got.local_name, "here");
   ASSERT_EQ(got.tables.size(), 2u);
   EXPECT_EQ(got.tables[0].name, "emb");

@@ -551,6 +551,7 @@ void AsyncSync::EndThreads() {
 SynchronizerStats AsyncSync::stats() const {
   base::MutexLock lock(mutex_);
   SynchronizerStats stats = stats_;
+  stats.lost_updates = client_.num_lost_updates();
   for (const DenseGroup& group : groups_) {
     stats.queued = std::max(stats.queued, group.queue.num_waiting());
   }

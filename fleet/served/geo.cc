@@ -381,7 +381,9 @@ void GeoSync::EndThread() {
 
 SynchronizerStats GeoSync::stats() const {
   base::MutexLock lock(mutex_);
-  return stats_;
+  SynchronizerStats stats = stats_;
+  stats.lost_updates = client_.num_lost_updates();
+  return stats;
 }
 
 }  // namespace fleet::served

@@ -112,6 +112,7 @@ SynchronizerStats StepwiseSync::stats() const {
   stats.pushes = pushes_;
   stats.pushed = pushes_;
   stats.pulls = pulls_;
+  stats.lost_updates = client_.num_lost_updates();
   return stats;
 }
 

@@ -93,6 +93,9 @@ struct SynchronizerStats {
   uint64_t pushed = 0;     // and the gradients of steps in them
   uint64_t pulls = 0;      // of dense parameters
   uint64_t exchanges = 0;  // geo
+  // Updates that servers had acknowledged and lost, where the job goes on
+  // (ps::OnDataLoss).
+  uint64_t lost_updates = 0;
 };
 
 // Ids and the memory of their rows, one behind the other.

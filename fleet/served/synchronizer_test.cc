@@ -560,6 +560,7 @@ TEST_P(AllModes, GoOnWithAServerThatCameBackFromItsLastSave) {
   PsCluster cluster(2, 1);
   ps::PsClientOptions patient;
   patient.reconnect_for = 30s;
+  patient.on_data_loss = ps::OnDataLoss::kGoOn;
   SynchronizerOptions options = Mode(GetParam());
   options.geo_steps = 1;
   Worker worker(cluster, 0, options, Tables(), patient);

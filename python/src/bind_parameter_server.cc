@@ -250,6 +250,7 @@ nb::dict StatsOf(const served::SynchronizerStats& stats) {
   out["pushed"] = stats.pushed;
   out["pulls"] = stats.pulls;
   out["exchanges"] = stats.exchanges;
+  out["lost_updates"] = stats.lost_updates;
   return out;
 }
 

@@ -102,6 +102,23 @@ def test_notes_of_servers_are_of_their_job_alone(launcher):
     assert [launcher.finish(p).returncode for p in started] == [0, 0]
 
 
+def test_a_server_knows_how_often_it_was_started(launcher):
+    launcher.write(
+        "t.sh",
+        BY_ROLE.format(
+            server="echo epoch $FLEET_SERVER_EPOCH; echo x >$FLEET_PS_LAST_SAVE; "
+            "[ $FLEET_SERVER_EPOCH = 1 ] && exit 3; touch done; exit 0",
+            worker="echo epoch $FLEET_SERVER_EPOCH; " + WAIT_FOR_FILE,
+        ),
+    )
+    flags = ("--worker_num=1", "--server_num=1", "--max_restarts=1", "./t.sh")
+    done = launcher.run(*flags, FLEET_SERVER_EPOCH="of another job")
+    assert done.returncode == 0, done.stderr
+    said = re.findall("epoch (.*)", launcher.log("serverlog.0"))
+    assert said == ["1", "2"]
+    assert "epoch\n" in launcher.log("workerlog.0")
+
+
 def test_places_can_be_named(launcher):
     first = free_row(3)
     ports = [first, first + 1, first + 2]
