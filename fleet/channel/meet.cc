@@ -18,6 +18,7 @@
 #include "fleet/base/interrupt.h"
 #include "fleet/base/log.h"
 #include "fleet/channel/framed_channel.h"
+#include "fleet/channel/local_peer.h"
 #include "fleet/channel/tls_stream.h"
 #include "fleet/channel/ucx.h"
 #include "fleet/channel/waited.h"
@@ -53,22 +54,6 @@ std::string OwnHost(int fd) {
 bool Same(const SocketAddress& a, const SocketAddress& b) {
   return a.byte_size == b.byte_size &&
          std::memcmp(&a.storage, &b.storage, a.byte_size) == 0;
-}
-
-// A peer on this host must belong to the same user, or be root: anybody can
-// reach an abstract socket.
-Status CheckUser(int fd, std::string* name) {
-  ucred peer{};
-  socklen_t byte_size = sizeof(peer);
-  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &byte_size) != 0) {
-    return ErrnoStatus(errno, "SO_PEERCRED");
-  }
-  *name = "process " + std::to_string(peer.pid);
-  if (peer.uid == geteuid() || peer.uid == 0 || geteuid() == 0) {
-    return OkStatus();
-  }
-  return FailedPrecondition("belongs to user ", peer.uid,
-                            ", and this process to user ", geteuid());
 }
 
 std::string PeerName(const Identity& peer, const std::string& where) {
@@ -435,7 +420,9 @@ Status Listener::TakeNewGuests() {
     }
     guest.patience = Deadline::After(options_.hello_patience);
     if (address_.is_local()) {
-      const Status user = CheckUser(guest.fd.get(), &guest.where);
+      const Result<LocalPeer> peer = PeerOf(guest.fd.get());
+      if (peer.ok()) guest.where = peer->Name();
+      const Status user = peer.ok() ? peer->CheckUser() : peer.status();
       if (!user.ok()) {
         Refuse(guest, user);
         continue;
@@ -547,6 +534,10 @@ Result<Connection> TryToConnect(const Address& address,
     if (!fd.ok()) {
       failure = fd.status();
       continue;
+    }
+    // Before the first byte: whoever took the name learns nothing of the job.
+    if (address.is_local()) {
+      RETURN_IF_ERROR(CheckPeerUser(fd->get()));
     }
     ASSIGN_OR_RETURN(Greeted greeted,
                      Greet(std::move(*fd), address, options, deadline));

@@ -5,12 +5,14 @@
 #include <netinet/in.h>
 #include <string>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include "fleet/base/status_matchers.h"
+#include "fleet/channel/local_peer.h"
 #include "fleet/testing/channel_fixtures.h"
 #include "fleet/testing/sleeping_threads.h"
 
@@ -336,6 +338,59 @@ TEST(Meet, ManyPeersComeAtOnce) {
   }
   EXPECT_THAT(seen, testing::Each(true));
   for (auto& caller : callers) EXPECT_OK(caller->Wait());
+}
+
+TEST(LocalPeer, IsOfTheSameUserOrRoot) {
+  EXPECT_OK((LocalPeer{7, 1000}.CheckUser(1000)));
+  EXPECT_OK((LocalPeer{7, 0}.CheckUser(1000)));
+  EXPECT_THAT((LocalPeer{7, 1001}.CheckUser(1000)),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("process 7 belongs to user 1001"),
+                             HasSubstr("user 1000"))));
+  // Root lets nobody in either.
+  EXPECT_FALSE((LocalPeer{7, 1000}.CheckUser(0).ok()));
+}
+
+// Makes the calling thread, and no other, one of another user.
+bool BecomeSomebodyElse() {
+  return syscall(SYS_setresuid, 65534, 65534, 65534) == 0;
+}
+
+TEST(Meet, ACallerOfAnotherUserIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  Host host("", 60s, base::Concat("@fleet-meet-test-a-", getpid()));
+  Status called;
+  std::thread other([&] {
+    ASSERT_TRUE(BecomeSomebodyElse());
+    called = TryToConnect(host.address(), Worker(1), Soon()).status();
+    host.listener().Abort(Unavailable("enough"));
+  });
+  EXPECT_FALSE(host.listener().Accept(Soon()).ok());
+  other.join();
+  EXPECT_FALSE(called.ok());
+  ASSERT_FALSE(host.refusals().empty());
+  EXPECT_THAT(host.refusals().front(),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       HasSubstr("belongs to user 65534")));
+}
+
+TEST(Meet, AHostOfAnotherUserIsRefusedAndLearnsNothing) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  std::unique_ptr<Host> host;
+  std::thread other([&] {
+    ASSERT_TRUE(BecomeSomebodyElse());
+    host = std::make_unique<Host>(
+        "", 60s, base::Concat("@fleet-meet-test-b-", getpid()));
+  });
+  other.join();
+  EXPECT_THAT(Connect(host->address(), Worker(1), Soon()),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       HasSubstr("belongs to user 65534")));
+  // The caller left without a word.
+  EXPECT_FALSE(host->listener().Accept(Deadline::After(1ms)).ok());
+  for (const Status& refusal : host->refusals()) {
+    EXPECT_THAT(refusal.message(), HasSubstr("0 of 64 bytes"));
+  }
 }
 
 TEST(Meet, SharedMemoryAsksForTheSecretToo) {

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <string>
 
+#include "fleet/cluster/name_hash.h"
 #include "fleet/cluster/slurm.h"
 
 namespace fleet::cluster {
@@ -177,6 +178,13 @@ Result<Role> RoleFromOpenMpi(const Environment& env) {
   role.meeting_name =
       ReadName(env, "mpi",
                {FirstSet(env, {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"})});
+  // 128 random bits by which the transports of one run know each other: nobody
+  // else can guess a name made of them, and take it before rank 0 does. All
+  // users see names that are taken, so that it holds a hash.
+  const auto key = Find(env, "OMPI_MCA_orte_precondition_transports");
+  if (key && !role.meeting_name.empty()) {
+    role.meeting_name += base::Concat("-", NameDigits(*key));
+  }
   RETURN_IF_ERROR(ReadMaster(env, role));
   return role;
 }

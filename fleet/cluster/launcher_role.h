@@ -30,7 +30,7 @@ Result<Role> RoleFromTorchrun(const Environment& env);
 
 // OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, and if set
 // OMPI_COMM_WORLD_LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_SIZE. [PMIX_NAMESPACE or
-// OMPI_MCA_ess_base_jobid]
+// OMPI_MCA_ess_base_jobid, and OMPI_MCA_orte_precondition_transports as a hash]
 bool IsOpenMpi(const Environment& env);
 Result<Role> RoleFromOpenMpi(const Environment& env);
 

@@ -5,11 +5,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
-#include <string_view>
+#include <string>
+#include <unistd.h>
 
 #include "fleet/base/interrupt.h"
 #include "fleet/cluster/bind_address.h"
+#include "fleet/cluster/name_hash.h"
 
 namespace fleet::cluster {
 namespace {
@@ -28,16 +29,6 @@ constexpr auto kBindPatience = std::chrono::seconds(5);
 // An abstract name has room for 106 bytes.
 constexpr size_t kMaxLocalName = 90;
 
-// FNV-1a, with its last bits mixed: all ranks must come to the same number,
-// whatever library they were built with.
-uint64_t Hash(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (char c : text) {
-    hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  }
-  return (hash ^ hash >> 31) * 0x9e3779b97f4a7c15 >> 16;
-}
-
 Address ToChannelAddress(const Endpoint& endpoint) {
   Address address;
   address.host = endpoint.host;
@@ -50,20 +41,17 @@ void AddGuesses(const std::string& host, MeetingPlace& place) {
     Address address;
     address.host = host;
     address.port = static_cast<uint16_t>(
-        kFirstPort + Hash(base::Concat(place.name, "/", i)) % kNumPorts);
+        kFirstPort + NameHash(base::Concat(place.name, "/", i)) % kNumPorts);
     place.addresses.push_back(std::move(address));
   }
 }
 
+// Jobs of different users never meet, whatever they are called.
 Address LocalAddress(const std::string& name) {
+  std::string own = base::Concat(geteuid(), "-", name);
+  if (own.size() > kMaxLocalName) own = NameDigits(own);
   Address address;
-  address.local_name = "fleet-" + name;
-  if (name.size() > kMaxLocalName) {
-    char digits[17];
-    std::snprintf(digits, sizeof(digits), "%016llx",
-                  static_cast<unsigned long long>(Hash(name)));
-    address.local_name = std::string("fleet-") + digits;
-  }
+  address.local_name = base::Concat("fleet-", own);
   return address;
 }
 

@@ -33,11 +33,12 @@ struct MeetingPlace {
 //                                                that the job's name gives
 //   master                                       master
 //   worker endpoints                             the first of them
-//   a name of the job, all workers on one host   "@fleet-NAME"
+//   a name of the job, all workers on one host   "@fleet-UID-NAME"
 //   a name of the job, and names of its hosts    one of eight ports of the
 //                                                first, that the name gives
 //
-// InvalidArgument when it says nothing of this. Pure and thread-safe.
+// InvalidArgument when it says nothing of this. Depends on `role` and on this
+// process's user alone. Thread-safe.
 Result<MeetingPlace> FindMeetingPlace(const Role& role);
 
 // Takes, for rank 0, the first address of `place` that is free. Where there is

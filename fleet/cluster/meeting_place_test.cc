@@ -67,14 +67,28 @@ TEST(MeetingPlace, OfTorchrunIsTheMasterOrAPortThatItsNameGives) {
             std::vector<std::string>(first.begin() + 1, first.end()));
 }
 
+std::string OfThisUser(const std::string& name) {
+  return base::Concat("@fleet-", geteuid(), "-", name);
+}
+
 TEST(MeetingPlace, OnOneHostIsTheNameOfTheJob) {
-  EXPECT_THAT(Addresses({{"OMPI_COMM_WORLD_RANK", "1"},
-                         {"OMPI_COMM_WORLD_SIZE", "2"},
-                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-                         {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-                         {"OMPI_MCA_ess_base_jobid", "674955265"}}),
-              ElementsAre("@fleet-mpi-674955265"));
-  EXPECT_THAT(Addresses(Slurm()), ElementsAre("@fleet-slurm-77.3"));
+  Environment mpi = {{"OMPI_COMM_WORLD_RANK", "1"},
+                     {"OMPI_COMM_WORLD_SIZE", "2"},
+                     {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                     {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                     {"OMPI_MCA_ess_base_jobid", "674955265"}};
+  EXPECT_THAT(Addresses(mpi), ElementsAre(OfThisUser("mpi-674955265")));
+  EXPECT_THAT(Addresses(Slurm()), ElementsAre(OfThisUser("slurm-77.3")));
+  // A random key of the launcher makes a name that nobody else can guess, and
+  // that does not show the key.
+  mpi["OMPI_MCA_orte_precondition_transports"] = "c41c92497b2da240-f035b774";
+  const std::vector<std::string> with_key = Addresses(mpi);
+  ASSERT_EQ(with_key.size(), 1);
+  EXPECT_THAT(with_key[0],
+              AllOf(testing::StartsWith(OfThisUser("mpi-674955265-")),
+                    Not(HasSubstr("c41c92497b2da240"))));
+  mpi["OMPI_MCA_orte_precondition_transports"] = "d41c92497b2da240-f035b774";
+  EXPECT_NE(Addresses(mpi), with_key);
   // A name that does not fit becomes a number.
   const std::vector<std::string> folded =
       Addresses({{"PMI_RANK", "1"},
@@ -101,7 +115,7 @@ TEST(MeetingPlace, OfPmiUnderSlurmIsSlurms) {
   Environment env = Slurm();
   env["PMI_RANK"] = "0";
   env["PMI_SIZE"] = "2";
-  EXPECT_THAT(Addresses(env), ElementsAre("@fleet-slurm-77.3"));
+  EXPECT_THAT(Addresses(env), ElementsAre(OfThisUser("slurm-77.3")));
 }
 
 TEST(MeetingPlace, MayBeSaidForAnyLauncher) {

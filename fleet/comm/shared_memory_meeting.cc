@@ -17,6 +17,7 @@
 
 #include "fleet/base/log.h"
 #include "fleet/channel/handover.h"
+#include "fleet/channel/local_peer.h"
 #include "fleet/comm/types.h"
 
 namespace fleet::comm {
@@ -141,6 +142,11 @@ class Reception final {
         if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) break;
         return ErrnoStatus(errno, "accept");
       }
+      const Status user = channel::CheckPeerUser(fd.get());
+      if (!user.ok()) {
+        FLEET_LOG(WARNING) << "shared memory: refused: " << user.message();
+        continue;
+      }
       guests_.push_back({std::move(fd), {}});
     }
     return OkStatus();
@@ -224,6 +230,7 @@ Result<base::Descriptor> Introduce(const Meeting& meeting,
     if (deadline.expired()) return DeadlineExceeded("rank 0 takes no call");
     (void)poll(nullptr, 0, 1);
   }
+  RETURN_IF_ERROR(channel::CheckPeerUser(fd.get()));
   RETURN_IF_ERROR(channel::WriteAll(
       fd.get(), std::as_bytes(std::span(&introduction, 1)), deadline));
   return fd;
