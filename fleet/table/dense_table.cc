@@ -195,16 +195,28 @@ Result<LoadStats> DenseTable::Load(const base::Path& folder) {
   stats.number = lists.back().id.number;
   stats.step = lists.back().step;
   base::MutexLock lock(mutex_);
+  auto check = [&](const RowsHeader& header) -> Status {
+    if (header.dim != kDenseBlock) {
+      return InvalidArgument("table ", header.table, " is no dense table");
+    }
+    // A dense table keeps all of its blocks.
+    if (header.num_erased > 0) {
+      return DataLoss(header.num_erased, " erased keys of a dense table");
+    }
+    if (header.layout == layout_ && header.row_floats != row_floats()) {
+      return DataLoss("blocks of ", header.row_floats, " numbers, and a block ",
+                      "'", layout_, "' has ", row_floats());
+    }
+    return OkStatus();
+  };
   // NOLINTNEXTLINE: the lock is held while the visitor runs.
   auto take = [&](const RowsHeader& header, std::span<const Key> keys,
                   std::span<const float> rows)
                   FLEET_THREAD_ATTRIBUTE(no_thread_safety_analysis) -> Status {
-    if (header.dim != kDenseBlock) {
-      return InvalidArgument("table ", header.table, " is no dense table");
-    }
     const bool whole = header.layout == layout_;
     stats.values_only = stats.values_only || !whole;
     for (size_t k = 0; k < keys.size(); ++k) {
+      if (keys[k] > UINT64_MAX / kDenseBlock) continue;
       const uint64_t at = keys[k] * kDenseBlock;
       if (at < part().begin || at >= part().end) continue;
       const uint64_t begin = at - part().begin;
@@ -223,7 +235,7 @@ Result<LoadStats> DenseTable::Load(const base::Path& folder) {
   };
   for (const SaveList& list : lists) {
     for (const SaveList::File& file : list.files) {
-      RETURN_IF_ERROR(ReadRows(folder / file.name, take)
+      RETURN_IF_ERROR(ReadRows(folder / file.name, take, check)
                           .WithContext("load table " + name()));
     }
   }

@@ -296,9 +296,10 @@ namespace {
 class Input final {
  public:
   static Result<Input> Open(const base::Path& path) {
+    ASSIGN_OR_RETURN(const uint64_t byte_size, base::FileSize(path));
     std::FILE* file = std::fopen(path.c_str(), "rb");
     if (file == nullptr) return ErrnoStatus(errno, path.string());
-    return Input(path, file);
+    return Input(path, file, byte_size);
   }
 
   Status Read(std::span<std::byte> into, std::string_view what) {
@@ -318,6 +319,12 @@ class Input final {
     return Damaged("more than its ", at_, " bytes");
   }
 
+  // How many bytes are still to come.
+  uint64_t rest() const { return byte_size_ > at_ ? byte_size_ - at_ : 0; }
+  Status EndsIn(std::string_view what) const {
+    return Damaged("it ends after ", byte_size_, " bytes, in ", what);
+  }
+
   template <typename... Parts>
   Status Damaged(const Parts&... parts) const {
     return DataLoss(path_.string(), ": ", parts...);
@@ -327,16 +334,27 @@ class Input final {
   struct Closer {
     void operator()(std::FILE* file) const { (void)std::fclose(file); }
   };
-  Input(base::Path path, std::FILE* file)
-      : path_(std::move(path)), file_(file) {
+  Input(base::Path path, std::FILE* file, uint64_t byte_size)
+      : path_(std::move(path)), file_(file), byte_size_(byte_size) {
     // Blocks are read whole; a buffer between would only copy.
     (void)std::setvbuf(file, nullptr, _IONBF, 0);
   }
 
   base::Path path_;
   std::unique_ptr<std::FILE, Closer> file_;
+  uint64_t byte_size_;
   uint64_t at_ = 0;
 };
+
+// Whether `rest` bytes hold what the header promises, so that whoever asks for
+// memory for its rows asks for no more than the file has.
+bool HasRoomFor(const RowsHeader& header, uint64_t rest) {
+  const uint64_t row_byte_size =
+      sizeof(Key) + uint64_t{header.row_floats} * sizeof(float);
+  if (header.num_rows > rest / row_byte_size) return false;
+  rest -= header.num_rows * row_byte_size;
+  return header.num_erased <= rest / sizeof(Key);
+}
 
 Result<RowsHeader> ReadHeader(Input& in) {
   Head head;
@@ -351,6 +369,9 @@ Result<RowsHeader> ReadHeader(Input& in) {
   if (head.table_size > kMaxTextSize || head.layout_size > kMaxTextSize ||
       head.row_floats > kMaxRowFloats || head.dim > head.row_floats) {
     return in.Damaged("its head makes no sense");
+  }
+  if (uint64_t{head.table_size} + head.layout_size > in.rest()) {
+    return in.EndsIn("its head");
   }
   RowsHeader header;
   header.table.resize(head.table_size);
@@ -370,6 +391,15 @@ Result<RowsHeader> ReadHeader(Input& in) {
   header.row_floats = head.row_floats;
   header.num_rows = head.num_rows;
   header.num_erased = head.num_erased;
+  // A row without values would look like a key that was erased.
+  if (header.num_rows > 0 && header.row_floats == 0) {
+    return in.Damaged("its rows have no values");
+  }
+  if (!HasRoomFor(header, in.rest())) {
+    return in.EndsIn(base::Concat("the first of ", header.num_rows,
+                                  " rows and ", header.num_erased,
+                                  " erased keys"));
+  }
   return header;
 }
 

@@ -73,7 +73,9 @@ using VisitRows =
 
 // Calls `begin` (may be empty) with the header, then `visit` with every block,
 // on this thread. A second one reads ahead. DataLoss names the file, and where
-// in it, when it is truncated, damaged or no such file.
+// in it, when it is truncated, damaged or no such file. A header that comes to
+// `begin` promises no more rows than the file has bytes for; `row_floats` is at
+// least `dim`, and not what a layout needs: that is for the caller to compare.
 Status ReadRows(const base::Path& path, const VisitRows& visit,
                 const std::function<Status(const RowsHeader&)>& begin = {});
 

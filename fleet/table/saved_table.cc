@@ -36,23 +36,34 @@ Result<SaveList> ReadSaveList(const base::Path& path) {
   std::string word;
   std::string kind;
   std::string of;
-  in >> word >> word >> word;  // fleet save 1
+  std::string save;
+  std::string version;
+  in >> word >> save >> version;
+  if (word != "fleet" || save != "save" || version != "1") {
+    return damaged("it is no list of version 1");
+  }
   in >> word;
   in.get();
   std::getline(in, list.table);
   in >> word >> list.id.number >> word >> kind >> word >> list.id.server >>
       of >> list.id.num_servers >> word >> list.step;
   list.id.kind = kind == "base" ? SaveKind::kBase : SaveKind::kDelta;
+  if (!in || list.id.num_servers == 0) return damaged("it makes no sense");
   while (in >> word) {
     if (word == "time") {
       in >> list.time;
-      continue;
+    } else {
+      SaveList::File file;
+      in >> file.byte_size >> file.checksum;
+      in.get();
+      std::getline(in, file.name);
+      // The files of a save lie beside its list, and nowhere else.
+      if (word != "file" || file.name.find('/') != std::string::npos) {
+        return damaged("it makes no sense");
+      }
+      list.files.push_back(std::move(file));
     }
-    SaveList::File file;
-    in >> file.byte_size >> file.checksum;
-    in.get();
-    std::getline(in, file.name);
-    list.files.push_back(std::move(file));
+    if (!in) return damaged("it makes no sense");
   }
   return list;
 }

@@ -159,13 +159,21 @@ Result<LoadStats> SparseTable::LoadRows(const base::Path& folder,
     }
     return OkStatus();
   };
-  auto take = [&](const RowsHeader& header, std::span<const Key> keys,
-                  std::span<const float> rows) -> Status {
+  // Before memory is taken for rows, and before the first is copied.
+  auto check = [&](const RowsHeader& header) -> Status {
     if (header.table != name() || header.dim != dim()) {
       return InvalidArgument("rows of ", header.dim, " values of table ",
                              header.table, ", and table ", name(), " has ",
                              dim());
     }
+    if (header.layout == layout.text && header.row_floats != layout.stride) {
+      return DataLoss("rows of ", header.row_floats, " numbers, and a row '",
+                      layout.text, "' has ", layout.stride);
+    }
+    return OkStatus();
+  };
+  auto take = [&](const RowsHeader& header, std::span<const Key> keys,
+                  std::span<const float> rows) -> Status {
     const bool all_in_one = num_servers == 1 && shards_.size() == 1;
     for (auto& of_shard : places) of_shard.clear();
     for (size_t i = 0; i < keys.size() && !all_in_one; ++i) {
@@ -217,6 +225,7 @@ Result<LoadStats> SparseTable::LoadRows(const base::Path& folder,
   // all the rest: another thread lets it.
   std::jthread populating;
   auto reserve = [&](const RowsHeader& header) -> Status {
+    RETURN_IF_ERROR(check(header));
     const uint64_t of_shard = RowsOfShard(header, num_servers, shards_.size());
     std::vector<std::span<std::byte>> memory;
     for (size_t i = 0; i < shards_.size(); ++i) {

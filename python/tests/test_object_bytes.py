@@ -14,6 +14,7 @@ import tracemalloc
 import numpy as np
 import paddle
 import pytest
+from mutations import mutate
 from paddle._core import DataLossError
 from paddle.distributed import object_bytes
 
@@ -217,26 +218,6 @@ def test_forged_shapes_are_an_error(shape):
     forged += struct.pack("<Q", 4) + bytes(4)
     with pytest.raises(DataLossError):
         object_bytes.decode(forged, "rank 1")
-
-
-def mutate(draw, data):
-    """`data` with a few bytes changed, taken out, put in twice or replaced by numbers
-    that break programs."""
-    data = bytearray(data)
-    for _ in range(draw.randint(1, 4)):
-        at = draw.randrange(len(data))
-        way = draw.randrange(4)
-        if way == 0:
-            data[at] = draw.randrange(256)
-        elif way == 1:
-            del data[at : at + draw.randint(1, 16)]
-        elif way == 2:
-            data[at:at] = data[at : at + draw.randint(1, 64)]
-        else:
-            number = draw.choice((0, 1, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1))
-            data[at : at + 8] = struct.pack("<Q", number)
-        data = data or bytearray(1)
-    return bytes(data)
 
 
 @pytest.mark.filterwarnings("ignore:there is no GPU")
