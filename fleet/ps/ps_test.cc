@@ -338,6 +338,45 @@ TEST_P(PsConformance, SavesLoadsAndShrinks) {
   EXPECT_EQ(got, values);
 }
 
+TEST_P(PsConformance, NamesOfTablesNeverLeadOutOfAFolder) {
+  testing::TemporaryFolder temporary;
+  const std::string folder = (temporary.path() / "a" / "b").string();
+  Cluster cluster = Make(1);
+  auto client = cluster.Client(0);
+  uint32_t id = 100;
+  for (const char* name : {"enc/w", "../../evil", "/etc/w", "..", ".w"}) {
+    table::SparseTableOptions sparse;
+    sparse.name = name;
+    sparse.dim = 2;
+    DenseSpec dense;
+    dense.name = base::Concat(name, ".dense");
+    dense.size = 10;
+    ASSERT_OK(client->CreateTables(
+        {{TableId{id}, sparse}, {TableId{id + 1}, dense}}, Soon()));
+    ASSERT_OK(client->Push(TableId{id}, std::vector<Key>{7},
+                           std::vector<float>{1.0f, 1.0f}, Soon()));
+    id += 2;
+  }
+  ASSERT_OK(client->AssignDense(kDense, std::vector<float>(kDenseSize, 3.0f),
+                                Soon()));
+  ASSERT_OK(client->Save(folder, {.number = 1, .text = true}, Soon()));
+  EXPECT_THAT(*base::ListFolder(temporary.path()), ElementsAre("a"));
+  EXPECT_THAT(*base::ListFolder(temporary.path() / "a"), ElementsAre("b"));
+  ASSERT_OK(client->Load(folder, Soon()));
+  for (id = 100; id < 110; id += 2) {
+    ASSERT_OK_AND_ASSIGN(const table::SparseTableStats stats,
+                         client->Stats(TableId{id}, Soon()));
+    EXPECT_EQ(stats.num_rows, 1u);
+  }
+  for (const std::string name : {"", "a\nfile 1 2 b", "a\x7f"}) {
+    table::SparseTableOptions sparse;
+    sparse.name = name;
+    sparse.dim = 2;
+    EXPECT_THAT(client->CreateTables({{TableId{200}, sparse}}, Soon()),
+                HasCode(StatusCode::kInvalidArgument));
+  }
+}
+
 TEST_P(PsConformance, MakesTablesThatAWorkerDescribes) {
   Cluster cluster = Make(2);
   auto client = cluster.Client(0);

@@ -10,8 +10,10 @@
 #include <unistd.h>
 
 #include "fleet/base/exceptions.h"
+#include "fleet/base/file_name.h"
 #include "fleet/base/log.h"
 #include "fleet/channel/in_process.h"
+#include "fleet/table/table_name.h"
 
 namespace fleet::ps {
 namespace {
@@ -84,6 +86,7 @@ Status PsServer::AddDense(TableId id,
 }
 
 Status PsServer::Create(const TableSpec& spec) {
+  RETURN_IF_ERROR(table::CheckTableName(spec.name()));
   base::MutexLock creating(creating_);
   Table made;
   made.spec = Encode(spec);
@@ -109,7 +112,8 @@ Status PsServer::Create(const TableSpec& spec) {
     table::SparseTableOptions options = *sparse;
     if (options.disk.has_value()) {
       // Servers of one host share the folder.
-      options.disk->folder += base::Concat("/", options.name, ".", rank);
+      options.disk->folder +=
+          base::Concat("/", base::FileNameOf(options.name), ".", rank);
     }
     if (!options.disk.has_value() && options.max_byte_size == 0) {
       options.max_byte_size = options_.max_table_byte_size;

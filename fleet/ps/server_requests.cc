@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "fleet/base/file_name.h"
 #include "fleet/channel/message.h"
 #include "fleet/ps/server.h"
 
@@ -522,7 +523,7 @@ Status PsServer::HandleSave(const Request& request) {
     return OkStatus();
   }
   if (text) {
-    const std::string& name = table->sparse->name();
+    const std::string name = base::FileNameOf(table->sparse->name());
     const base::Path texts = base::Path(folder) / (name + "_txt");
     RETURN_IF_ERROR(base::MakeFolders(texts));
     RETURN_IF_ERROR(table->sparse->SaveText(

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "fleet/base/file_system.h"
+#include "fleet/saved/model_file.h"
 #include "fleet/saved/tensor_file.h"
 #include "fleet/table/key.h"
 
@@ -45,7 +46,8 @@ Status LoadVariable(const std::string& folder, uint32_t server,
                     uint32_t num_servers, table::SparseTable* sparse,
                     table::DenseTable* dense) {
   const std::string& name = sparse != nullptr ? sparse->name() : dense->name();
-  const std::string path = folder + "/" + name;
+  ASSIGN_OR_RETURN(const base::Path file, FileOfVariable(folder, name));
+  const std::string path = file.string();
   if (!base::Exists(path)) return OkStatus();
   program::TensorType type;
   // Memory of floats whatever the type, so that they may be read as such.

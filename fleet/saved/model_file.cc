@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/saved/model_file.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
 #include "fleet/base/crc32c.h"
+#include "fleet/base/file_name.h"
 #include "fleet/program/attr_or.h"
 #include "fleet/program/lod.h"
 #include "fleet/program/wire.h"
@@ -121,19 +123,23 @@ std::vector<const Variable*> SavedVariables(const Program& program) {
   return sorted;
 }
 
-// Names may have parts ("encoder/fc.w"), but a program
-// from elsewhere must not lead out of the folder.
 Result<base::Path> FileOfVariable(const base::Path& folder,
                                   const std::string& name) {
-  const base::Path relative(name);
-  bool leaves = name.empty() || relative.is_absolute();
-  for (const base::Path& part : relative) leaves |= part == "..";
-  if (leaves) {
-    return InvalidArgument("a variable named '", name,
-                           "' cannot have a file of its own in ",
+  if (name.empty()) {
+    return InvalidArgument("a variable without a name has no file in ",
                            folder.string());
   }
-  return folder / relative;
+  // Paddle makes folders of the parts of a name ("encoder/fc.w"), and looks for
+  // them there. Only names that would lead elsewhere, or to the file of another
+  // name, are files with a name of our own.
+  bool as_it_is = true;
+  for (size_t begin = 0; begin <= name.size();) {
+    const size_t end = std::min(name.find('/', begin), name.size());
+    const std::string part = name.substr(begin, end - begin);
+    as_it_is = as_it_is && !part.empty() && base::FileNameOf(part) == part;
+    begin = end + 1;
+  }
+  return folder / (as_it_is ? name : base::FileNameOf(name));
 }
 
 // ---- programs

@@ -39,8 +39,9 @@ ModelFiles FilesOfFolder(const base::Path& folder,
 // Which of the two is there. NotFound says what was looked for.
 Result<ModelFiles> FindModel(const base::Path& path);
 
-// The file of a variable below `folder`. InvalidArgument for a name that leads
-// out of it.
+// The file of a variable below `folder`, and never outside: the parts of a name
+// are folders, as Paddle has it, and a name that would lead elsewhere is one
+// file (base::FileNameOf). InvalidArgument for an empty name.
 Result<base::Path> FileOfVariable(const base::Path& folder,
                                   const std::string& name);
 

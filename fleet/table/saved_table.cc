@@ -8,13 +8,15 @@
 #include <utility>
 
 #include "fleet/base/crc32c.h"
+#include "fleet/base/file_name.h"
+#include "fleet/table/table_name.h"
 
 namespace fleet::table {
 namespace {
 
 std::string ListName(const std::string& table, const SaveId& id) {
-  return base::Concat(table, ".", id.number, ".", id.server, "-of-",
-                      id.num_servers, ".list");
+  return base::Concat(base::FileNameOf(table), ".", id.number, ".", id.server,
+                      "-of-", id.num_servers, ".list");
 }
 
 std::string_view KindName(SaveKind kind) {
@@ -68,15 +70,16 @@ Result<SaveList> ReadSaveList(const base::Path& path) {
   return list;
 }
 
-// The number in TABLE.NUMBER.I-of-N...; false for other names.
-bool ParseName(const std::string& name, const std::string& table,
+// The number in TABLE.NUMBER.I-of-N...; false for other names. `file` is
+// FileNameOf the table.
+bool ParseName(const std::string& name, const std::string& file,
                uint64_t* number) {
-  if (!name.starts_with(table + ".")) return false;
+  if (!name.starts_with(file + ".")) return false;
   unsigned long long value = 0;
   unsigned i = 0;
   unsigned n = 0;
   int used = 0;
-  if (std::sscanf(name.c_str() + table.size() + 1, "%llu.%u-of-%u.%n", &value,
+  if (std::sscanf(name.c_str() + file.size() + 1, "%llu.%u-of-%u.%n", &value,
                   &i, &n, &used) != 3 ||
       used == 0) {
     return false;
@@ -89,11 +92,12 @@ bool ParseName(const std::string& name, const std::string& table,
 
 std::string RowsFileName(const std::string& table, const SaveId& id,
                          uint32_t shard) {
-  return base::Concat(table, ".", id.number, ".", id.server, "-of-",
-                      id.num_servers, ".", shard, ".rows");
+  return base::Concat(base::FileNameOf(table), ".", id.number, ".", id.server,
+                      "-of-", id.num_servers, ".", shard, ".rows");
 }
 
 Status WriteSaveList(const base::Path& folder, const SaveList& list) {
+  RETURN_IF_ERROR(CheckTableName(list.table));
   std::string text = base::Concat(
       "fleet save 1\ntable ", list.table, "\nnumber ", list.id.number,
       "\nkind ", KindName(list.id.kind), "\nserver ", list.id.server, " of ",
@@ -112,9 +116,10 @@ Result<std::vector<SaveList>> FindSave(const base::Path& folder,
   ASSIGN_OR_RETURN(const std::vector<std::string> names,
                    base::ListFolder(folder));
   std::map<uint64_t, std::vector<SaveList>> saves;
+  const std::string file = base::FileNameOf(table);
   for (const std::string& name : names) {
     uint64_t number = 0;
-    if (!name.ends_with(".list") || !ParseName(name, table, &number)) continue;
+    if (!name.ends_with(".list") || !ParseName(name, file, &number)) continue;
     ASSIGN_OR_RETURN(SaveList list, ReadSaveList(folder / name));
     saves[number].push_back(std::move(list));
   }
@@ -155,12 +160,13 @@ Status RemoveOlderSaves(const base::Path& folder, const std::string& table,
                         uint64_t number) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names,
                    base::ListFolder(folder));
+  const std::string file = base::FileNameOf(table);
   // Lists first: a save without its lists is none, one without its rows is
   // damaged.
   for (const bool lists : {true, false}) {
     for (const std::string& name : names) {
       uint64_t its_number = 0;
-      if (!ParseName(name, table, &its_number) || its_number >= number) {
+      if (!ParseName(name, file, &its_number) || its_number >= number) {
         continue;
       }
       if (name.ends_with(".list") != lists) continue;

@@ -12,6 +12,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "fleet/base/file_name.h"
 #include "fleet/exec/saved_model.h"
 #include "fleet/exec/scope.h"
 #include "fleet/ops/eager/eager.h"
@@ -235,6 +236,16 @@ void BindTensors(nb::module_& m) {
     return ToList(
         ValueOrThrow(exec::ParseTensors(ViewOf(bytes), names, where)));
   });
+  m.def(
+      "file_of_variable",
+      [](const nb::bytes& folder, const std::string& name) {
+        const std::string path =
+            ValueOrThrow(saved::FileOfVariable(PathOf(folder), name)).string();
+        return nb::bytes(path.data(), path.size());
+      },
+      "The file of a variable in a folder of one file for each.");
+  m.def("name_of_file",
+        [](const std::string& name) { return base::NameOfFile(name); });
   m.def("save_tensors", [](const nb::bytes& path, const Names& names,
                            const std::vector<Tensor*>& tensors) {
     const std::vector<SavedTensor> named = Named(names, tensors);

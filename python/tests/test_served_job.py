@@ -89,19 +89,24 @@ def server(monkeypatch):
     assert started.has_ended(), started.failure
 
 
-def net():
+NAMES = {"table": "table", "weight": "weight", "bias": "bias"}
+
+
+def net(names=NAMES):
     """(loss, prediction) from ids, whose rows a table has that grows."""
     ids = static.data("ids", [None, 1], "int64")
     label = static.data("label", [None, 1], "float32")
     fill = paddle.nn.initializer.Constant(0.1)
     rows = static.nn.sparse_embedding(
-        ids, [50, 4], param_attr=paddle.ParamAttr(name="table", initializer=fill)
+        ids,
+        [50, 4],
+        param_attr=paddle.ParamAttr(name=names["table"], initializer=fill),
     )
     out = static.nn.fc(
         paddle.reshape(rows, [-1, 4]),
         1,
-        weight_attr=paddle.ParamAttr(name="weight", initializer=fill),
-        bias_attr=paddle.ParamAttr(name="bias"),
+        weight_attr=paddle.ParamAttr(name=names["weight"], initializer=fill),
+        bias_attr=paddle.ParamAttr(name=names["bias"]),
     )
     loss = paddle.mean(paddle.nn.functional.square_error_cost(out, label))
     return loss, out
@@ -110,7 +115,7 @@ def net():
 class Job:
     """The worker of a sync job; its programs, ready to run."""
 
-    def __init__(self, server, optimizer=None):
+    def __init__(self, server, optimizer=None, names=NAMES):
         fleet.init(
             fleet.UserDefinedRoleMaker(
                 current_id=0,
@@ -119,7 +124,8 @@ class Job:
                 server_endpoints=[server.endpoint],
             )
         )
-        self.loss, self.out = net()
+        self.names = names
+        self.loss, self.out = net(names)
         self.test = static.default_main_program().clone(for_test=True)
         strategy = fleet.DistributedStrategy()
         strategy.a_sync = False
@@ -138,9 +144,9 @@ class Job:
     def values(self):
         """What the server holds."""
         return {
-            "table": self.worker.pull_rows("table", 0, 50).numpy(),
-            "weight": self.worker.pull_dense("weight").numpy(),
-            "bias": self.worker.pull_dense("bias").numpy(),
+            "table": self.worker.pull_rows(self.names["table"], 0, 50).numpy(),
+            "weight": self.worker.pull_dense(self.names["weight"]).numpy(),
+            "bias": self.worker.pull_dense(self.names["bias"]).numpy(),
         }
 
     def num_rows(self):
@@ -192,6 +198,34 @@ def test_load_model_takes_back_what_was_saved(server, tmp_path):
     )
     with pytest.raises(Exception, match="nowhere"):
         fleet.load_model(str(tmp_path / "nowhere"))
+    fleet.stop_worker()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"table": "enc/table", "weight": "enc/w", "bias": "enc/deep/b"},
+        {"table": "../table", "weight": "../evil", "bias": "/etc/bias"},
+        {"table": ".table", "weight": "a/../../w", "bias": ".."},
+    ],
+    ids=["parts", "outside", "dots"],
+)
+def test_no_name_leads_out_of_the_folder_of_a_save(server, tmp_path, names):
+    job = Job(server, names=names)
+    job.step()
+    folder = tmp_path / "a" / "b"
+    fleet.save_persistables(job.exe, str(folder))
+    assert os.listdir(tmp_path) == ["a"] and os.listdir(tmp_path / "a") == ["b"]
+    saved = job.values()
+    job.step()
+    fleet.load_model(str(folder))
+    assert_same(job.values(), saved)
+    # Paddle has the parts of a name as folders.
+    assert (folder / "enc" / "w").exists() == (names["weight"] == "enc/w")
+    state = static.load_program_state(
+        str(folder), [static.default_main_program().global_block().var(names["bias"])]
+    )
+    np.testing.assert_array_equal(state[names["bias"]], saved["bias"])
     fleet.stop_worker()
 
 

@@ -400,7 +400,7 @@ def _load_values(program, path, saved, var_list, device):
     """A folder with a file for each variable, or a file with all of `var_list`."""
     if os.path.isdir(path):
         chosen = saved if var_list is None else var_list
-        names = [v.name for v in chosen if os.path.exists(os.path.join(path, v.name))]
+        names = [v.name for v in chosen if os.path.exists(_file(path, v.name))]
         if not names:
             raise ValueError(f"load: the folder {path} has none of the variables")
         combined = False
@@ -454,7 +454,7 @@ def load_program_state(model_path, var_list=None):
 
 
 def _file(folder, name):
-    return os.fsencode(os.path.join(folder, name))
+    return _core.file_of_variable(os.fsencode(folder), name)
 
 
 def _files_of(folder):
@@ -463,7 +463,8 @@ def _files_of(folder):
     for where, _, files in os.walk(folder):
         for name in files:
             if name != "__model__" and not name.endswith((".pdmodel", ".tmp")):
-                names.append(os.path.relpath(os.path.join(where, name), folder))
+                file = os.path.relpath(os.path.join(where, name), folder)
+                names.append(_core.name_of_file(file))
     return sorted(names)
 
 

@@ -41,9 +41,9 @@ def _check_mode(function, mode):
 
 
 def _save_tensor(folder, name, tensor):
-    path = os.path.join(folder, name)
-    _core.make_folders(os.fsencode(os.path.dirname(path)))
-    _core.save_tensors(os.fsencode(path), [name], [tensor])
+    path = _core.file_of_variable(os.fsencode(folder), name)
+    _core.make_folders(os.path.dirname(path))
+    _core.save_tensors(path, [name], [tensor])
 
 
 def _kept_variables(training, program):
@@ -174,7 +174,7 @@ def load_others(training, executor, dirname, program):
     names = [
         name
         for name in _kept_variables(training, program)
-        if name not in tables and os.path.exists(os.path.join(dirname, name))
+        if name not in tables and os.path.exists(_static_io._file(dirname, name))
     ]
     if names:
         folder = os.fsencode(dirname)

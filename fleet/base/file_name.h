@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Names that users or peers chose (of tables, of parameters) as names of files.
+// Pure and thread-safe.
+
+#ifndef FLEET_BASE_FILE_NAME_H_
+#define FLEET_BASE_FILE_NAME_H_
+
+#include <string>
+#include <string_view>
+
+namespace fleet::base {
+
+// The name of a file that stands for `name` in a folder: one part of a path,
+// which leads nowhere else and is not hidden. Different names have different
+// files. A slash, a zero byte, a dot at the beginning, and a percent sign
+// before two hexadecimal digits become "%" and two such digits ("enc/w" is
+// "enc%2Fw"); all other names are their own files' names.
+std::string FileNameOf(std::string_view name);
+
+// The name that FileNameOf was given.
+std::string NameOfFile(std::string_view file_name);
+
+}  // namespace fleet::base
+
+#endif  // FLEET_BASE_FILE_NAME_H_
