@@ -3,34 +3,77 @@
 #include "fleet/cluster/join_settings.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstdio>
+#include <fcntl.h>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <sys/stat.h>
 #include <system_error>
+#include <unistd.h>
 
-#include "fleet/base/file_system.h"
+#include "fleet/base/descriptor.h"
 
 namespace fleet::cluster {
 namespace {
 
 using std::chrono::milliseconds;
 
+constexpr size_t kMaxSecretByteSize = 4096;
 constexpr double kMaxSeconds = 1e9;  // thirty years: nobody means more
 
 Result<std::string> ReadSecret(const Environment& env) {
   if (const auto path = Find(env, "FLEET_SECRET_FILE")) {
-    ASSIGN_OR_RETURN(std::string secret, base::ReadFile(std::string(*path)));
-    while (secret.ends_with('\n') || secret.ends_with('\r')) secret.pop_back();
-    if (secret.empty()) {
-      return InvalidArgument("FLEET_SECRET_FILE=", *path, ": it is empty");
-    }
-    return secret;
+    return ReadSecretFile(std::string(*path));
   }
   return std::string(Find(env, "FLEET_SECRET").value_or(""));
 }
 
+// Group members may read it: Kubernetes gives the secrets of a pod to a group.
+Status CheckOwners(const std::string& path, const struct stat& facts) {
+  const mode_t mode = facts.st_mode & 07777;
+  if (facts.st_uid != geteuid() && facts.st_uid != 0) {
+    return FailedPrecondition("the secret file ", path, " belongs to user ",
+                              facts.st_uid, ", and this process to user ",
+                              geteuid());
+  }
+  if ((mode & (S_IRWXO | S_IWGRP)) == 0) return OkStatus();
+  char digits[8];
+  std::snprintf(digits, sizeof(digits), "%04o", mode);
+  return FailedPrecondition("the secret file ", path, " has the mode ", digits,
+                            ", so that others can read or write it: make it ",
+                            "yours alone by chmod 600");
+}
+
 }  // namespace
+
+Result<std::string> ReadSecretFile(const std::string& path) {
+  const base::Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat facts {};
+  if (!file.valid() || fstat(file.get(), &facts) != 0) {
+    return ErrnoStatus(errno, "the secret file " + path);
+  }
+  if (!S_ISREG(facts.st_mode)) {
+    return InvalidArgument("the secret file ", path, " is no plain file");
+  }
+  // Of what was opened: the name may mean another file by now.
+  RETURN_IF_ERROR(CheckOwners(path, facts));
+  std::string secret(kMaxSecretByteSize + 1, '\0');
+  const ssize_t got = read(file.get(), secret.data(), secret.size());
+  if (got < 0) return ErrnoStatus(errno, "the secret file " + path);
+  secret.resize(static_cast<size_t>(got));
+  if (secret.size() > kMaxSecretByteSize) {
+    return InvalidArgument("the secret file ", path, " has more than ",
+                           kMaxSecretByteSize, " bytes");
+  }
+  while (secret.ends_with('\n') || secret.ends_with('\r')) secret.pop_back();
+  if (secret.empty()) {
+    return InvalidArgument("the secret file ", path, " is empty");
+  }
+  return secret;
+}
 
 Result<milliseconds> ReadSeconds(const Environment& env, std::string_view name,
                                  milliseconds otherwise) {

@@ -6,6 +6,8 @@
 #define FLEET_CLUSTER_JOIN_SETTINGS_H_
 
 #include <chrono>
+#include <string>
+#include <string_view>
 
 #include "fleet/base/status.h"
 #include "fleet/cluster/environment.h"
@@ -30,8 +32,15 @@ struct JoinSettings {
 //                            a second apart, or a fifth of it if that is less.
 //
 // InvalidArgument names the variable and its value; NotFound or
-// FailedPrecondition when the file cannot be read.
+// FailedPrecondition when the file cannot be read, or others can read it
+// (ReadSecretFile).
 Result<JoinSettings> ReadJoinSettings(const Environment& env);
+
+// The secret in a file, without its last line breaks. InvalidArgument for an
+// empty one. FailedPrecondition for a file that belongs to another user than
+// this process's or root, that anybody else can read, or that others than its
+// owner can write: who has read it can join every job that uses it.
+Result<std::string> ReadSecretFile(const std::string& path);
 
 // A number of seconds under `name`; `otherwise` when it is not set.
 Result<std::chrono::milliseconds> ReadSeconds(

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fleet/base/status_matchers.h"
@@ -47,6 +48,7 @@ TEST(JoinSettings, TakesTheSecretOfTheFileFirst) {
   const auto path = std::filesystem::temp_directory_path() /
                     ("fleet-secret-" + std::to_string(getpid()));
   std::ofstream(path) << "of the file\n";
+  ASSERT_EQ(chmod(path.c_str(), 0600), 0);
   Environment env = {{"FLEET_SECRET", "of the variable"}};
   EXPECT_EQ(ReadJoinSettings(env)->options.trust.secret, "of the variable");
   env["FLEET_SECRET_FILE"] = path;
@@ -56,6 +58,28 @@ TEST(JoinSettings, TakesTheSecretOfTheFileFirst) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("empty")));
   std::filesystem::remove(path);
   EXPECT_THAT(ReadJoinSettings(env), HasCode(StatusCode::kNotFound));
+}
+
+TEST(JoinSettings, TakesNoSecretThatOthersCanRead) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("fleet-secret-modes-" + std::to_string(getpid()));
+  std::ofstream(path) << "secret";
+  for (const mode_t mode : {0600, 0400, 0440, 0640}) {
+    ASSERT_EQ(chmod(path.c_str(), mode), 0);
+    EXPECT_OK(ReadSecretFile(path));
+  }
+  for (const mode_t mode : {0644, 0604, 0602, 0620, 0666}) {
+    ASSERT_EQ(chmod(path.c_str(), mode), 0);
+    EXPECT_THAT(
+        ReadJoinSettings({{"FLEET_SECRET_FILE", path}}),
+        StatusIs(StatusCode::kFailedPrecondition,
+                 AllOf(HasSubstr(path.string()), HasSubstr("chmod 600"))));
+  }
+  ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  std::ofstream(path) << std::string(5000, 'x');
+  EXPECT_THAT(ReadSecretFile(path), HasCode(StatusCode::kInvalidArgument));
+  std::filesystem::remove(path);
+  EXPECT_THAT(ReadSecretFile("/dev"), HasCode(StatusCode::kInvalidArgument));
 }
 
 TEST(JoinSettings, TakesTheNumberOfTheLaunchersSocket) {

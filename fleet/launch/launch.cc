@@ -71,12 +71,7 @@ Status ChooseSecret(const LaunchOptions& options,
   if (options.secret_file || given_file) {
     const std::string path =
         options.secret_file ? *options.secret_file : std::string(*given_file);
-    std::error_code error;
-    const auto size = std::filesystem::file_size(path, error);
-    if (error || size == 0) {
-      return InvalidArgument("the secret file ", path, ": ",
-                             error ? error.message() : "is empty");
-    }
+    RETURN_IF_ERROR(cluster::ReadSecretFile(path).status());
     plan.secret_file = std::filesystem::absolute(path);
   } else if (given && !given->empty()) {
     plan.secret = *given;

@@ -2,6 +2,7 @@
 """paddle.fluid.incubate.fleet, the transpiler and what belongs to them, in one process."""
 
 import os
+import re
 
 import numpy as np
 import paddle
@@ -348,6 +349,7 @@ def test_hdfs_runs_its_program(tmp_path):
     program.write_text(
         "#!/bin/sh\n"
         f'echo "$@" >> {tmp_path}/asked\n'
+        f'[ "$2" != -conf ] || (ls -l $3; cat $3) >> {tmp_path}/settings\n'
         'case "$*" in\n'
         "*'-test -e /there'*|*'-test -d /there'*) exit 0;;\n"
         "*-test*) exit 1;;\n"
@@ -360,7 +362,8 @@ def test_hdfs_runs_its_program(tmp_path):
         "esac\n"
     )
     program.chmod(0o755)
-    client = HDFSClient(str(tmp_path), {"fs.default.name": "hdfs://x"})
+    settings = {"fs.default.name": "hdfs://x", "hadoop.job.ugi": "me,<pass&word"}
+    client = HDFSClient(str(tmp_path), settings)
     assert client.is_exist("/there") and client.is_dir("/there")
     assert not client.is_exist("/away") and not client.is_file("/away")
     assert client.ls_dir("/there") == (["folder"], ["file"])
@@ -368,9 +371,15 @@ def test_hdfs_runs_its_program(tmp_path):
     assert client.cat("/there/file") == "text" and client.need_upload_download()
     with pytest.raises(Exception, match="exit status 3: no permission"):
         client.delete("/there")
-    assert (
-        "-Dfs.default.name=hdfs://x -test -e /there" in (tmp_path / "asked").read_text()
-    )
+    # All users see the arguments, and nobody else the file.
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert re.fullmatch(r"fs -conf (\S+)\.xml -test -e /there", asked[0])
+    assert not any("hdfs://x" in line or "word" in line for line in asked)
+    assert not os.path.exists(asked[0].split()[2])
+    told = (tmp_path / "settings").read_text()
+    assert told.startswith("-rw-------")
+    assert "<name>fs.default.name</name><value>hdfs://x</value>" in told
+    assert "<value>me,&lt;pass&amp;word</value>" in told
     with pytest.raises(Exception, match="hadoop"):
         HDFSClient(str(tmp_path / "nowhere")).is_exist("/x")
 

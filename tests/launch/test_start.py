@@ -167,6 +167,7 @@ def test_ranks_find_both_environments(launcher):
 def test_what_the_user_set_stays(launcher):
     launcher.write("t.py", DUMP)
     (launcher.folder / "secret").write_text("s")
+    (launcher.folder / "secret").chmod(0o600)
     launcher.run("--secret-file=secret", "t.py", OMP_NUM_THREADS="3")
     env = dumped(launcher.log("workerlog.0"))[2]
     assert env["OMP_NUM_THREADS"] == "3"

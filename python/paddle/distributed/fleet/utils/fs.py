@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """File systems: this host's, and HDFS through its own program."""
 
+import contextlib
 import os
 import shutil
 import subprocess
+import tempfile
+from xml.sax.saxutils import escape
 
 __all__ = ["FS", "HDFSClient", "LocalFS"]
 
@@ -144,12 +147,14 @@ class HDFSClient(FS):
 
     def _run(self, *arguments):
         """(exit status, output) of `hadoop fs` with the settings."""
-        settings = [f"-D{name}={value}" for name, value in self._configs.items()]
-        command = [self._program, "fs", *settings, *arguments]
         try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=self._time_out
-            )
+            with self._settings() as settings:
+                done = subprocess.run(
+                    [self._program, "fs", *settings, *arguments],
+                    capture_output=True,
+                    text=True,
+                    timeout=self._time_out,
+                )
         except subprocess.TimeoutExpired:
             raise FSTimeOut(
                 f"{' '.join(arguments)}: no end after {self._time_out} s"
@@ -157,6 +162,25 @@ class HDFSClient(FS):
         except OSError as error:
             raise ExecuteError(f"{self._program}: {error}") from None
         return done.returncode, done.stdout, done.stderr
+
+    @contextlib.contextmanager
+    def _settings(self):
+        """The arguments by which hadoop learns the settings. They may hold a password,
+        and all users see the arguments of a process, so that they come in a file which
+        only this user can read."""
+        if not self._configs:
+            yield []
+            return
+        properties = [
+            f"<property><name>{escape(str(name))}</name>"
+            f"<value>{escape(str(value))}</value></property>"
+            for name, value in self._configs.items()
+        ]
+        with tempfile.NamedTemporaryFile("w", suffix=".xml", encoding="utf8") as file:
+            file.write('<?xml version="1.0" encoding="UTF-8"?>\n<configuration>\n')
+            file.write("\n".join(properties) + "\n</configuration>\n")
+            file.flush()
+            yield ["-conf", file.name]
 
     def _do(self, *arguments):
         status, output, errors = self._run(*arguments)
