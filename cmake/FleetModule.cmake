@@ -10,8 +10,8 @@
 function(fleet_module name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   add_library(fleet_${name} MODULE ${ARG_SRCS})
-  target_link_libraries(fleet_${name} PRIVATE fleet_options fleet_core
-                                              ${ARG_DEPS})
+  target_link_libraries(fleet_${name} PRIVATE fleet_options fleet_hardening
+                                              fleet_core ${ARG_DEPS})
   set_target_properties(fleet_${name} PROPERTIES INSTALL_RPATH "$ORIGIN")
   set_property(GLOBAL APPEND PROPERTY fleet_modules fleet_${name})
 endfunction()
