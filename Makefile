@@ -60,7 +60,7 @@ check: ## formatting, layers and the map, changing nothing
 thread-safety: build/clang/build.ninja ## clang's thread-safety analysis of libfleet_core
 	@ninja -C build/clang -j $(JOBS)
 
-tidy: build/clang/build.ninja ## clang-tidy on what differs from FLEET_TIDY_BASE (HEAD~1)
+tidy: build/clang/build.ninja ## clang-tidy on what differs from the commit before
 	@python3 tools/tidy.py -j $(JOBS)
 
 race: build/tsan/build.ninja ## the most threaded folders under ThreadSanitizer

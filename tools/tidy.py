@@ -4,11 +4,13 @@
 
 usage: tools/tidy.py [-j JOBS] [--minutes N] [--base COMMIT | --all]
 
-COMMIT is $FLEET_TIDY_BASE where that is set, else HEAD~1; the tree is compared with it as
-it lies here. Files that only moved are not looked at. A header is seen through the source
-file of its name, or through the first that includes it. After N minutes (10) no further
-file is begun; those that were not reached are named, and that alone is no failure. Needs
-build/clang/compile_commands.json (make tidy makes it).
+COMMIT is $FLEET_TIDY_BASE where that is set; else the commit at which HEAD left its
+remote's branch; where they are the same, or nothing is followed, HEAD~1; where there is no
+commit before HEAD (the first one, a clone of depth 1), all files count as changed. The
+tree is compared as it lies here. Files that only moved are not looked at. A header is seen
+through the source file of its name, or through the first that includes it. After N minutes
+(10) no further file is begun; those that were not reached are named, and that alone is no
+failure. Needs build/clang/compile_commands.json (make tidy makes it).
 """
 
 import argparse
@@ -27,10 +29,23 @@ CLANG_TIDY = "clang-tidy-19"
 
 
 def git(*words):
+    """What git prints; none where it fails."""
     done = subprocess.run(
-        ["git", *words], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
+        ["git", *words],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
-    return done.stdout
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def commit_before():
+    """Where HEAD's own commits begin; none where nothing is before HEAD."""
+    left = git("merge-base", "HEAD", "@{upstream}")
+    if left not in (None, git("rev-parse", "HEAD")):
+        return left
+    return git("rev-parse", "--verify", "HEAD~1")
 
 
 def sources():
@@ -44,6 +59,8 @@ def sources():
 def changed(base):
     """Files of fleet/ with lines that `base` does not have."""
     listed = git("diff", "--name-status", "--find-renames", base, "--", "fleet")
+    if listed is None:
+        sys.exit(f"tidy: no commit {base} to compare with")
     rows = [line.split("\t") for line in listed.splitlines()]
     return [row[-1] for row in rows if row[0] not in ("D", "R100")]
 
@@ -77,13 +94,14 @@ def main():
     )
     parser.add_argument("-j", dest="jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--base", default=os.environ.get("FLEET_TIDY_BASE") or "HEAD~1")
+    parser.add_argument("--base", default=os.environ.get("FLEET_TIDY_BASE"))
     parser.add_argument("--all", action="store_true", help="all of libfleet_core")
     args = parser.parse_args()
     files = sources()
     wanted = set(files)
-    if not args.all:
-        differ = changed(args.base)
+    base = None if args.all else args.base or commit_before()
+    if base is not None:
+        differ = changed(base)
         headers = [f for f in differ if f.endswith(".h")]
         wanted &= {*differ, *(seen_through(h, files) for h in headers)}
     end = time.monotonic() + 60 * args.minutes
@@ -99,10 +117,13 @@ def main():
             elif code != 0:
                 failed.append(source)
                 print(output, flush=True)
-    since = "all of libfleet_core" if args.all else f"what differs from {args.base}"
-    print(
-        f"tidy: {len(wanted) - len(left)} files of {since}, {len(failed)} with errors"
-    )
+    if base is not None:
+        since = f"what differs from {base[:12]}"
+    else:
+        since = "all of libfleet_core"
+        since += "" if args.all else ", for there is no commit before this one"
+    looked_at = len(wanted) - len(left)
+    print(f"tidy: {looked_at} files of {since}: {len(failed)} with errors")
     for source in left:
         print(f"tidy: not reached in {args.minutes:g} minutes: {source}")
     sys.exit(1 if failed else 0)

@@ -132,7 +132,7 @@ class InProcessChannel final : public Channel {
 }  // namespace
 
 std::pair<std::unique_ptr<Channel>, std::unique_ptr<Channel>> MakeInProcessPair(
-    InProcessOptions options) {
+    const InProcessOptions& options) {
   auto link = std::make_shared<Link>(options.capacity);
   auto first = std::make_unique<InProcessChannel>(options.second_name, link, 0);
   auto second = std::make_unique<InProcessChannel>(options.first_name, link, 1);

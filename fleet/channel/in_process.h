@@ -26,7 +26,7 @@ struct InProcessOptions {
 
 // Two ends of one channel. Each may outlive the other.
 std::pair<std::unique_ptr<Channel>, std::unique_ptr<Channel>> MakeInProcessPair(
-    InProcessOptions options = {});
+    const InProcessOptions& options = {});
 
 }  // namespace fleet::channel
 

@@ -482,8 +482,8 @@ Status Listener::AnswerHello(Guest& guest) {
 Status Listener::AnswerProof(Guest& guest) {
   ProofBytes proof;
   std::copy_n(guest.bytes.begin(), kProofByteSize, proof.begin());
-  const Status proven = CheckProof(proof, options_.trust.secret, Side::kCaller,
-                                   guest.their_bytes, guest.my_bytes);
+  Status proven = CheckProof(proof, options_.trust.secret, Side::kCaller,
+                             guest.their_bytes, guest.my_bytes);
   ProofBytes answer = MakeRefusal(Verdict::kWrongSecret);
   if (proven.ok()) {
     ASSIGN_OR_RETURN(answer, MakeProof(options_.trust.secret, Side::kHost,

@@ -561,7 +561,8 @@ class UcxStream final : public ByteStream {
   }
   std::array<uint64_t, 3> Marks() const {
     return {received_, flushed_,
-            peer_read_ * 8 + peer_said_end_ * 4u + end_heard_ * 2u + broken_};
+            peer_read_ * 8 + (peer_said_end_ ? 4 : 0) + (end_heard_ ? 2 : 0) +
+                (broken_ ? 1 : 0)};
   }
 
   void Run() {

@@ -201,6 +201,7 @@ Result<std::vector<Endpoint>> ParseEndpointList(std::string_view text,
 Result<std::vector<Endpoint>> ParseEndpointList(
     const std::vector<std::string>& texts, std::string_view source) {
   std::vector<std::string_view> items;
+  items.reserve(texts.size());
   for (const std::string& text : texts) items.push_back(Trim(text));
   return ParseEach(items, source, ParseTrimmed);
 }

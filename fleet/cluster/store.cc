@@ -239,7 +239,7 @@ bool InProcessStore::StartBarrier(CallId id, std::string_view name, int member,
     } else if (is_last) {
       for (const auto& [other, call] : gathering.arrived) {
         auto waiting = barriers_.extract(call);
-        completions.push_back(
+        completions.emplace_back(
             [done = std::move(waiting.mapped().done)] { done(OkStatus()); });
       }
       gathering.arrived.clear();
@@ -310,7 +310,7 @@ void InProcessStore::PutLocked(std::string_view key, std::string_view value,
   for (CallId id : callers) {
     const auto at = waits_.find(id);
     if (at == waits_.end() || --at->second.num_missing > 0) continue;
-    completions.push_back(
+    completions.emplace_back(
         [done = std::move(at->second.done),
          values = ValuesLocked(at->second.keys)] { done(values); });
     waits_.erase(at);
@@ -338,8 +338,8 @@ void InProcessStore::ExpireLocked(CallId id, Completions& completions) {
     Status late =
         DeadlineExceeded("store: ", missing.size(), " of ", keys.size(),
                          " keys never came: ", Join(missing, missing.size()));
-    completions.push_back([done = std::move(wait.mapped().done),
-                           late = std::move(late)] { done(late); });
+    completions.emplace_back([done = std::move(wait.mapped().done),
+                              late = std::move(late)] { done(late); });
   }
   if (auto barrier = barriers_.extract(id); !barrier.empty()) {
     const BarrierCall& call = barrier.mapped();
@@ -353,19 +353,19 @@ void InProcessStore::ExpireLocked(CallId id, Completions& completions) {
         Join(FirstMissing(gathering.arrived, gathering.size), num_missing));
     gathering.arrived.erase(call.member);
     if (gathering.arrived.empty()) gatherings_.erase(at);
-    completions.push_back([done = std::move(barrier.mapped().done),
-                           late = std::move(late)] { done(late); });
+    completions.emplace_back([done = std::move(barrier.mapped().done),
+                              late = std::move(late)] { done(late); });
   }
 }
 
 void InProcessStore::EndAllLocked(const Status& reason,
                                   Completions& completions) {
   for (auto& [id, call] : waits_) {
-    completions.push_back(
+    completions.emplace_back(
         [done = std::move(call.done), reason] { done(reason); });
   }
   for (auto& [id, call] : barriers_) {
-    completions.push_back(
+    completions.emplace_back(
         [done = std::move(call.done), reason] { done(reason); });
   }
   waits_.clear();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <utility>
 
 namespace fleet::comm {
 namespace {
@@ -344,10 +345,11 @@ void Communicator::WaitForReason() {
 
 void Communicator::Break(Status why, bool tell) {
   FLEET_CHECK(!why.ok());
+  why = why.WithContext(options_.name);
   {
     base::MutexLock lock(mutex_);
     if (!why_.ok()) return;
-    why_ = why.WithContext(options_.name);
+    why_ = std::move(why);
     broken_.store(true, std::memory_order_release);
     broke_.NotifyAll();
   }

@@ -37,6 +37,7 @@ void CombineInto(const std::vector<std::byte*>& outputs,
                  const std::vector<Part>& parts, size_t begin) {
   const Call& call = parts.front().call;
   std::vector<const std::byte*> inputs;
+  inputs.reserve(parts.size());
   for (const Part& part : parts) {
     inputs.push_back(part.from.data + begin * ByteSize(call.type));
   }
@@ -55,6 +56,7 @@ void Perform(const std::vector<Part>& parts) {
   switch (call.kind) {
     case CallKind::kAllReduce: {
       std::vector<std::byte*> outputs;
+      outputs.reserve(size);
       for (const Part& part : parts) outputs.push_back(part.to.data);
       CombineInto(outputs, parts, 0);
       return;
@@ -385,6 +387,7 @@ std::vector<std::unique_ptr<Communicator>> MakeInProcess(
     int size, const std::function<CommunicatorOptions(int rank)>& options) {
   auto room = std::make_shared<Room>(size);
   std::vector<std::unique_ptr<Communicator>> ranks;
+  ranks.reserve(static_cast<size_t>(size));
   for (int i = 0; i < size; ++i) {
     ranks.push_back(std::make_unique<InProcess>(room, i, size, options(i)));
   }

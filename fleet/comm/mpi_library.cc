@@ -195,8 +195,8 @@ void MpiLibrary::End() {
   usable_ = Unavailable("MPI is finalised");
 }
 
-void MpiLibrary::Forbid(Status why) {
-  if (usable_.ok()) usable_ = std::move(why).WithContext("MPI was given up");
+void MpiLibrary::Forbid(const Status& why) {
+  if (usable_.ok()) usable_ = why.WithContext("MPI was given up");
 }
 
 void MpiLibrary::Reap() {
@@ -314,7 +314,7 @@ Status MpiLibrary::Meet(const std::vector<int>& ranks, const std::string& group,
     base::MutexLock lock(mutex);
     RETURN_IF_ERROR(Greet(ranks, base::Concat(kComes, group)));
   }
-  const Status met = Poll(
+  Status met = Poll(
       patience,
       [&]() REQUIRES(mutex) -> Result<bool> {
         RETURN_IF_ERROR(TakeGreetings());

@@ -59,7 +59,7 @@ class MpiLibrary final {
   // Not ok once MPI may write to memory that is no longer its own, or is
   // finalised: no call may be made.
   Status usable() const REQUIRES(mutex) { return usable_; }
-  void Forbid(Status why) REQUIRES(mutex);
+  void Forbid(const Status& why) REQUIRES(mutex);
   // A communicator failed: at the end of the process, the others may not come.
   void NoteFailure() REQUIRES(mutex) { failed_ = true; }
 

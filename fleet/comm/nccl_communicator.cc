@@ -231,6 +231,7 @@ Result<std::shared_ptr<void>> NcclCommunicator::AllocateOnDevice(
       base::Concat("no memory for a buffer of ", byte_size, " bytes")));
   // The library stays, so the memory may outlive the communicator.
   return std::shared_ptr<void>(
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's own type.
       reinterpret_cast<void*>(address),
       [library = &library_, context = context_](void* data) {
         const CurrentContext current(*library, context);

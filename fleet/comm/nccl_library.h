@@ -15,6 +15,8 @@
 
 namespace fleet::comm {
 
+// NOLINTBEGIN(readability-identifier-naming): the names of the two libraries.
+
 // ---- NCCL ----
 
 struct ncclComm;
@@ -98,6 +100,8 @@ struct CudaFunctions {
   CudaResult (*StreamQuery)(void* stream);
   CudaResult (*PointerGetAttribute)(void* value, int attribute, CudaAddress);
 };
+
+// NOLINTEND(readability-identifier-naming)
 
 struct NcclLibrary {
   NcclFunctions nccl;

@@ -169,6 +169,7 @@ Result<std::unique_ptr<PipeProcess>> PipeProcess::Start(
                                    STDERR_FILENO);
   std::vector<std::string> copies = words;
   std::vector<char*> arguments;
+  arguments.reserve(copies.size() + 1);
   for (std::string& word : copies) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   const int error =

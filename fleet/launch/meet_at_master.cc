@@ -214,6 +214,7 @@ Result<Roster> Host(Listener& door, const MasterOptions& master,
     if (!guest.ok()) {
       std::erase_if(applicants, IsGone);
       std::vector<std::string> here;
+      here.reserve(applicants.size());
       for (const Applicant& a : applicants) {
         here.push_back(a.application.share.host);
       }

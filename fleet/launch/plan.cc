@@ -66,9 +66,8 @@ Result<std::vector<std::string>> NamedGpus(const std::string& list,
     if (!seen.insert(*gpu).second) {
       return InvalidArgument("--gpus: ", *gpu, " occurs twice in ", list);
     }
-    if (machine.num_gpus == 0) {
-      gpus.push_back(std::to_string(*gpu));
-    } else if (!visible.empty()) {
+    const bool knows_gpus = machine.num_gpus > 0;
+    if (knows_gpus && !visible.empty()) {
       const std::vector<std::string> names = Split(visible);
       const auto found = std::find(names.begin(), names.end(), item);
       if (found == names.end()) {
@@ -76,7 +75,7 @@ Result<std::vector<std::string>> NamedGpus(const std::string& list,
                                " in CUDA_VISIBLE_DEVICES[", visible, "].");
       }
       gpus.push_back(std::to_string(found - names.begin()));
-    } else if (*gpu >= machine.num_gpus) {
+    } else if (knows_gpus && *gpu >= machine.num_gpus) {
       return InvalidArgument("--gpus: there is no GPU ", *gpu,
                              "; this host has ", machine.num_gpus,
                              ". For ranks on the CPU: --devices=cpu "

@@ -129,6 +129,7 @@ Operation MakeOp(std::string type, const Bucket& bucket, int64_t number) {
 std::vector<Bucket> MakeBuckets(const std::vector<Gradient>& gradients,
                                 const AllReduceOptions& options) {
   std::vector<GradientSize> sizes;
+  sizes.reserve(gradients.size());
   for (const Gradient& gradient : gradients) {
     sizes.push_back({.byte_size = gradient.byte_size,
                      .type = static_cast<int>(gradient.dtype),

@@ -142,7 +142,7 @@ Result<int64_t> IndexLength(const TensorType& index) {
 }
 
 // Rows of X, counted along the attribute `axis`.
-ShapeRule SelectAlong(std::string attr) {
+ShapeRule SelectAlong(const std::string& attr) {
   return [attr](const OpTypes& t) -> Types {
     const TensorType& x = t.in("X");
     ASSIGN_OR_RETURN(int64_t n, IndexLength(t.in("Index")));

@@ -147,7 +147,7 @@ Types TraceShape(const OpTypes& t) {
   return std::vector<TensorType>{{x.dtype, dims}};
 }
 
-ShapeRule Square(std::string slot) {
+ShapeRule Square(const std::string& slot) {
   return [slot](const OpTypes& t) -> Types {
     RETURN_IF_ERROR(CheckSquare(t.in(slot).dims, slot));
     return std::vector<TensorType>{t.in(slot)};

@@ -422,7 +422,7 @@ Types RepeatInterleaveShape(const OpTypes& t) {
 }
 
 // Every one of `attr`'s numbers is a dimension of X.
-ShapeRule AxesOfX(std::string attr) {
+ShapeRule AxesOfX(const std::string& attr) {
   return [attr](const OpTypes& t) -> Types {
     for (int64_t axis : t.attr<Ints>(attr)) {
       RETURN_IF_ERROR(

@@ -74,8 +74,8 @@ void DefineActivations(OpRegistry& ops) {
         "leaky_relu(X; alpha: float = 0.01) -> Out",
         "elu(X; alpha: float = 1.0) -> Out",
         "celu(X; alpha: float = 1.0) -> Out",
-        "selu(X; scale: float = 1.0507009873554805, "
-        "alpha: float = 1.6732632423543772) -> Out",
+        ("selu(X; scale: float = 1.0507009873554805, "
+         "alpha: float = 1.6732632423543772) -> Out"),
         "hard_swish(X) -> Out",
         "brelu(X; t_min: float = -1.0, t_max: float = 1.0) -> Out",
         "hard_shrink(X; threshold: float = 0.5) -> Out",

@@ -74,14 +74,14 @@ SlotDef ReadSlot(SchemaReader& in) {
 }
 
 AttrType ParseAttrType(const std::string& word) {
-  static const std::map<std::string, AttrType> kTypes = {
+  static const std::map<std::string, AttrType> types = {
       {"bool", AttrType::kBool},   {"int", AttrType::kInt},
       {"float", AttrType::kFloat}, {"string", AttrType::kString},
       {"ints", AttrType::kInts},   {"floats", AttrType::kFloats},
       {"dtype", AttrType::kDType},
   };
-  auto it = kTypes.find(word);
-  FLEET_CHECK(it != kTypes.end(), "unknown attribute type ", word);
+  auto it = types.find(word);
+  FLEET_CHECK(it != types.end(), "unknown attribute type ", word);
   return it->second;
 }
 
@@ -312,6 +312,7 @@ const OpDef* OpRegistry::Find(std::string_view name) const {
 
 std::vector<const OpDef*> OpRegistry::All() const {
   std::vector<const OpDef*> all;
+  all.reserve(defs_.size());
   for (const auto& [name, def] : defs_) all.push_back(def.get());
   return all;
 }

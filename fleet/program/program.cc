@@ -12,11 +12,11 @@ namespace {
 
 const std::vector<std::string>& Arguments(const Slots& slots,
                                           std::string_view name) {
-  static const std::vector<std::string> kNone;
+  static const std::vector<std::string> none;
   for (const Slot& slot : slots) {
     if (slot.name == name) return slot.arguments;
   }
-  return kNone;
+  return none;
 }
 
 // The value of the wire as the type that a definition asks for. A list on the

@@ -339,6 +339,7 @@ class Reader {
         return AttrValue{kind, std::move(words)};
       case AttrKind::kBools: {
         std::vector<bool> flags;
+        flags.reserve(words.size());
         for (const std::string& word : words) flags.push_back(word == "True");
         return AttrValue{kind, std::move(flags)};
       }

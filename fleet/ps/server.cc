@@ -149,6 +149,7 @@ Status PsServer::Create(const TableSpec& spec) {
 std::vector<PsServer::Table*> PsServer::AllTables() {
   base::MutexLock lock(mutex_);
   std::vector<Table*> all;
+  all.reserve(tables_.size());
   for (auto& [id, table] : tables_) all.push_back(&table);
   return all;
 }

@@ -233,8 +233,9 @@ Result<std::span<const std::byte>> PsServer::PullDense(Session& session,
   RETURN_IF_ERROR(CheckFinished(body));
   uint64_t num_values = 0;
   for (const DenseSection& section : sections) {
-    if (section.count > kChunkValues ||
-        (num_values += section.count) > kChunkValues) {
+    // Where the sum wraps, the section is too large.
+    num_values += section.count;
+    if (section.count > kChunkValues || num_values > kChunkValues) {
       return InvalidArgument("a pull of more than ", kChunkValues,
                              " values at once");
     }

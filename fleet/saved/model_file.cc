@@ -47,6 +47,7 @@ std::vector<std::string> Columns(const Program& program, std::string_view type,
     columns[program::AttrOr(op, "col", next)] = names.front();
   }
   std::vector<std::string> names;
+  names.reserve(columns.size());
   for (auto& [column, name] : columns) names.push_back(std::move(name));
   return names;
 }
@@ -119,6 +120,7 @@ std::vector<const Variable*> SavedVariables(const Program& program) {
     }
   }
   std::vector<const Variable*> sorted;
+  sorted.reserve(found.size());
   for (const auto& [name, variable] : found) sorted.push_back(variable);
   return sorted;
 }

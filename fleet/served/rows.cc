@@ -49,6 +49,7 @@ Status CheckCounts(const ServedTable& table, size_t num_ids, size_t num_values,
 
 }  // namespace
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): the loop moves them out.
 void ServedTables::Add(std::vector<ServedTable> tables) {
   base::MutexLock lock(mutex_);
   for (ServedTable& table : tables) {

@@ -166,8 +166,9 @@ double RateOfStep(const LearningRate& rate, uint64_t step) {
   const RateWarmup& warmup = rate.warmup;
   const uint64_t at = rate.first_step + step;
   if (at < warmup.steps) {
-    const double done = static_cast<double>(at / warmup.stair * warmup.stair) /
-                        static_cast<double>(warmup.steps);
+    const uint64_t stair_begin = at / warmup.stair * warmup.stair;
+    const double done =
+        static_cast<double>(stair_begin) / static_cast<double>(warmup.steps);
     return rate.factor * (warmup.start + (warmup.end - warmup.start) * done);
   }
   return rate.factor *

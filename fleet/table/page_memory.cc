@@ -42,10 +42,9 @@ Result<PageMemory> PageMemory::Make(size_t byte_size, bool huge) {
 void PageMemory::Populate(std::span<std::byte> part) {
 #if defined(MADV_POPULATE_WRITE)
   constexpr uintptr_t kPage = 4096;
-  const uintptr_t begin =
-      reinterpret_cast<uintptr_t>(part.data()) & ~(kPage - 1);
-  const uintptr_t end = reinterpret_cast<uintptr_t>(part.data()) + part.size();
-  (void)madvise(reinterpret_cast<void*>(begin), end - begin,
+  const uintptr_t before =
+      reinterpret_cast<uintptr_t>(part.data()) & (kPage - 1);
+  (void)madvise(part.data() - before, before + part.size(),
                 MADV_POPULATE_WRITE);
 #else
   (void)part;

@@ -147,6 +147,7 @@ Result<std::vector<std::unique_ptr<ColdStore>>> Open(
       ToStatus(rocksdb::DB::Open(options, opening.folder, &opened)));
   const std::shared_ptr<rocksdb::DB> db(opened);
   std::vector<std::unique_ptr<ColdStore>> stores;
+  stores.reserve(opening.num_shards);
   for (uint32_t shard = 0; shard < opening.num_shards; ++shard) {
     stores.push_back(
         std::make_unique<RocksDbStore>(db, shard, opening.row_floats));

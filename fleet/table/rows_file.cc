@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "fleet/base/check.h"
 #include "fleet/base/crc32c.h"
 #include "fleet/base/exceptions.h"
 #include "fleet/base/queue.h"
@@ -483,10 +484,10 @@ class ReadAhead final {
     if (!block.keys.empty()) {
       (void)used_.Push(std::move(block), Deadline::Infinite());
     }
-    Result<std::optional<Result<Block>>> next = full_.Pop(Deadline::Infinite());
-    RETURN_IF_ERROR(next.status());
-    RETURN_IF_ERROR((*next)->status());
-    block = std::move(***next);
+    ASSIGN_OR_RETURN(std::optional<Result<Block>> next,
+                     full_.Pop(Deadline::Infinite()));
+    FLEET_CHECK(next.has_value());  // the queues are aborted, never closed
+    ASSIGN_OR_RETURN(block, *std::move(next));
     return OkStatus();
   }
 
@@ -499,9 +500,10 @@ class ReadAhead final {
     for (size_t i = 0;; ++i) {
       Block block;
       if (i > kBlocksAhead + 1) {
-        auto used = used_.Pop(Deadline::Infinite());
-        if (!used.ok()) return used.status();
-        block = std::move(**used);
+        ASSIGN_OR_RETURN(std::optional<Block> used,
+                         used_.Pop(Deadline::Infinite()));
+        FLEET_CHECK(used.has_value());
+        block = *std::move(used);
       }
       const Status read = reader_.Next(block);
       const bool last = !read.ok() || block.keys.empty();

@@ -209,6 +209,7 @@ Status SparseShard::MakeRoomInMemory(size_t n) {
 
 Status SparseShard::EraseKeys(const KeyBatch& batch) {
   std::vector<Key> keys;
+  keys.reserve(batch.count);
   for (size_t i = 0; i < batch.count; ++i) {
     keys.push_back(batch.keys[batch.place(i)]);
   }

@@ -133,7 +133,7 @@ BENCHMARK(Load)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 // What any program needs for as many bytes: dd conv=fsync.
 void WriteAndSync(benchmark::State& state) {
-  const std::string bytes(72'352'068, 'x');
+  const std::vector<char> bytes(72'352'068, 'x');
   const std::string path = BenchmarkFolder() + "/plain";
   FLEET_CHECK(base::MakeFolders(BenchmarkFolder()).ok());
   for (auto _ : state) {
