@@ -51,12 +51,15 @@ Status CheckBias(const OpTypes& t, int64_t channels) {
                          " output channels");
 }
 
+// Windows over `spatial`, in which sizes become -1 where the filter's is not
+// known yet.
 Result<std::vector<Window>> ConvWindows(const OpTypes& t, const Dims& filter,
-                                        const Dims& spatial) {
+                                        Dims& spatial) {
   const auto& strides = t.attr<Ints>("strides");
   const auto& dilations = t.attr<Ints>("dilations");
   const auto& paddings = t.attr<Ints>("paddings");
   Dims kernel(filter.begin() + 2, filter.end());
+  HideUnknownWindows(kernel, spatial);
   return MakeWindows({.kernel = kernel,
                       .strides = strides,
                       .dilations = dilations,
@@ -373,13 +376,13 @@ Types GridSampleShape(const OpTypes& t) {
   const Dims& x = t.in("X").dims;
   const Dims& grid = t.in("Grid").dims;
   bool fits = (x.size() == 4 || x.size() == 5) && grid.size() == x.size() &&
-              grid[0] == x[0] &&
-              grid.back() == static_cast<int64_t>(x.size()) - 2;
+              !KnownToDiffer(grid[0], x[0]) &&
+              !KnownToDiffer(grid.back(), static_cast<int64_t>(x.size()) - 2);
   if (!fits) {
     return InvalidArgument("grid must have shape [N, ..., ", x.size() - 2,
                            "] with the N of x, as many dimensions as x");
   }
-  Dims dims{x[0], x[1]};
+  Dims dims{x[0] < 0 ? grid[0] : x[0], x[1]};
   dims.insert(dims.end(), grid.begin() + 1, grid.end() - 1);
   return std::vector<TensorType>{{t.in("X").dtype, dims}};
 }

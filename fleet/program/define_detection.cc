@@ -24,11 +24,7 @@ Status CheckImage(const OpTypes& t, const char* slot) {
 
 Status CheckDims(const OpTypes& t, const char* slot, const Dims& wanted) {
   const Dims& dims = t.in(slot).dims;
-  bool fits = dims.size() == wanted.size();
-  for (size_t i = 0; fits && i < dims.size(); ++i) {
-    fits = !KnownToDiffer(dims[i], wanted[i]);
-  }
-  if (fits) return OkStatus();
+  if (CanBeOne(dims, wanted)) return OkStatus();
   return InvalidArgument(slot, " must have shape ", ToString(wanted), ", not ",
                          ToString(dims));
 }
@@ -70,8 +66,10 @@ Types DeformableShape(const OpTypes& t) {
   const auto& strides = t.attr<Ints>("strides");
   const auto& dilations = t.attr<Ints>("dilations");
   const auto& paddings = t.attr<Ints>("paddings");
-  const Dims kernel(filter.begin() + 2, filter.end());
+  Dims kernel(filter.begin() + 2, filter.end());
   Dims spatial(input.begin() + 2, input.end());
+  const int64_t elements = NumElements(kernel);
+  HideUnknownWindows(kernel, spatial);
   ASSIGN_OR_RETURN(auto windows, MakeWindows({.kernel = kernel,
                                               .strides = strides,
                                               .dilations = dilations,
@@ -80,7 +78,7 @@ Types DeformableShape(const OpTypes& t) {
   for (size_t i = 0; i < 2; ++i) {
     ASSIGN_OR_RETURN(spatial[i], WindowCount(spatial[i], windows[i]));
   }
-  const int64_t field = deformable * kernel[0] * kernel[1];
+  const int64_t field = elements < 0 ? -1 : deformable * elements;
   RETURN_IF_ERROR(
       CheckDims(t, "Offset", {input[0], 2 * field, spatial[0], spatial[1]}));
   if (t.def().InputSlot("Mask") >= 0) {

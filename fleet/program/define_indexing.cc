@@ -133,7 +133,8 @@ Status CheckIndexType(const TensorType& index) {
 Result<int64_t> IndexLength(const TensorType& index) {
   RETURN_IF_ERROR(CheckIndexType(index));
   const Dims& dims = index.dims;
-  bool flat = dims.size() == 1 || (dims.size() == 2 && dims[1] == 1);
+  bool flat =
+      dims.size() == 1 || (dims.size() == 2 && !KnownToDiffer(dims[1], 1));
   if (!flat && !dims.empty()) {
     return InvalidArgument("index ", ToString(dims),
                            " must have one dimension");
@@ -177,14 +178,6 @@ Types GatherNdShape(const OpTypes& t) {
   return One(x.dtype, dims);
 }
 
-bool Fit(const Dims& a, const Dims& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (a[i] != b[i] && a[i] != -1 && b[i] != -1) return false;
-  }
-  return true;
-}
-
 Types ScatterShape(const OpTypes& t) {
   const TensorType& x = t.in("X");
   const TensorType& updates = t.in("Updates");
@@ -192,7 +185,7 @@ Types ScatterShape(const OpTypes& t) {
   if (x.dims.empty()) return InvalidArgument("x has no dimensions");
   Dims want = x.dims;
   want[0] = n;
-  if (!Fit(updates.dims, want)) {
+  if (!CanBeOne(updates.dims, want)) {
     return InvalidArgument("updates ", ToString(updates.dims),
                            " must have shape ", ToString(want), ": a row of x ",
                            ToString(x.dims), " for each index");
@@ -207,10 +200,14 @@ Types ScatterShape(const OpTypes& t) {
 Types ScatterNdAddShape(const OpTypes& t) {
   const TensorType& x = t.in("X");
   const TensorType& updates = t.in("Updates");
-  ASSIGN_OR_RETURN(Dims want, NdSelection(x.dims, t.in("Index")));
-  if (!Fit(updates.dims, want)) {
-    return InvalidArgument("updates ", ToString(updates.dims),
-                           " must have shape ", ToString(want));
+  const TensorType& index = t.in("Index");
+  RETURN_IF_ERROR(CheckIndexType(index));
+  if (index.dims.empty() || index.dims.back() >= 0) {
+    ASSIGN_OR_RETURN(Dims want, NdSelection(x.dims, index));
+    if (!CanBeOne(updates.dims, want)) {
+      return InvalidArgument("updates ", ToString(updates.dims),
+                             " must have shape ", ToString(want));
+    }
   }
   if (updates.dtype != x.dtype) {
     return InvalidArgument("updates are ", Name(updates.dtype), " but x is ",
@@ -224,7 +221,7 @@ Types IndexSampleShape(const OpTypes& t) {
   const TensorType& index = t.in("Index");
   RETURN_IF_ERROR(CheckIndexType(index));
   bool fits = x.dims.size() == 2 && index.dims.size() == 2 &&
-              Fit({x.dims[0]}, {index.dims[0]});
+              CanBeOne({x.dims[0]}, {index.dims[0]});
   if (!fits) {
     return InvalidArgument("x ", ToString(x.dims), " and index ",
                            ToString(index.dims),
@@ -262,7 +259,7 @@ Types PutAlongAxisShape(const OpTypes& t) {
   ASSIGN_OR_RETURN(Dims at,
                    AlongAxis(x.dims, t.in("Index"), t.attr<int64_t>("Axis")));
   ASSIGN_OR_RETURN(Dims dims, BroadcastDims(at, value.dims));
-  if (!Fit(dims, at)) {
+  if (!CanBeOne(dims, at)) {
     return InvalidArgument("values ", ToString(value.dims),
                            " do not broadcast to the indices ", ToString(at));
   }

@@ -61,7 +61,7 @@ Types AddmmShape(const OpTypes& t) {
   }
   Dims out{x[0], y[1]};
   ASSIGN_OR_RETURN(Dims dims, BroadcastDims(t.in("Input").dims, out));
-  if (dims != out && NumElements(out) >= 0) {
+  if (!CanBeOne(dims, out)) {
     return InvalidArgument("Input ", ToString(t.in("Input").dims),
                            " does not broadcast to ", ToString(out));
   }
@@ -69,14 +69,17 @@ Types AddmmShape(const OpTypes& t) {
 }
 
 Types CrossShape(const OpTypes& t) {
-  const TensorType& x = t.in("X");
-  if (x.dims != t.in("Y").dims) {
+  TensorType x = t.in("X");
+  const TensorType& y = t.in("Y");
+  if (!CanBeOne(x.dims, y.dims)) {
     return InvalidArgument("X and Y must have one shape, not ",
-                           ToString(x.dims), " and ", ToString(t.in("Y").dims));
+                           ToString(x.dims), " and ", ToString(y.dims));
   }
+  x.dims = KnownOfBoth(x.dims, y.dims);
   int64_t dim = t.attr<int64_t>("dim");
   if (dim == 9) {
-    if (std::find(x.dims.begin(), x.dims.end(), 3) == x.dims.end()) {
+    auto can_be_three = [](int64_t n) { return !Differ(n, 3); };
+    if (std::none_of(x.dims.begin(), x.dims.end(), can_be_three)) {
       return InvalidArgument("no dimension of ", ToString(x.dims), " is 3");
     }
   } else {
@@ -86,7 +89,7 @@ Types CrossShape(const OpTypes& t) {
                              " must be 3");
     }
   }
-  return std::vector<TensorType>{{Promote(x.dtype, t.in("Y").dtype), x.dims}};
+  return std::vector<TensorType>{{Promote(x.dtype, y.dtype), x.dims}};
 }
 
 Types KronShape(const OpTypes& t) {

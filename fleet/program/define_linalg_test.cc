@@ -7,8 +7,8 @@
 
 #include "fleet/program/define_ops.h"
 
-// What Python's tests cannot see, since its tensors have all their dimensions:
-// shape rules over dimensions that are not known before a program runs.
+// Shape rules over dimensions that are not known before a program runs. Every
+// op call of Python's tests asks its rule also with sizes left out.
 
 namespace fleet::program {
 namespace {
@@ -51,11 +51,28 @@ TEST(MathRules, UnknownDimensionsStayUnknown) {
   EXPECT_EQ(Shapes("var", {{-1, 3}}, {{"keep_dim", true}}), "[1, 1]");
 }
 
+TEST(NnRules, UnknownDimensionsStayUnknown) {
+  EXPECT_EQ(Shapes("conv2d", {{2, 3, 5, 5}, {4, 3, -1, 3}}), "[2, 4, -1, 3]");
+  EXPECT_EQ(Shapes("conv2d_transpose", {{2, 3, 5, 5}, {3, 4, -1, 3}}),
+            "[2, 4, -1, 7]");
+  EXPECT_EQ(Shapes("deformable_conv_v1",
+                   {{2, 3, 5, 5}, {2, 18, 3, 3}, {4, 3, -1, 3}}),
+            "[2, 4, -1, 3]");
+  EXPECT_EQ(Shapes("grid_sampler", {{-1, 3, 5, 5}, {2, 4, 4, 2}}),
+            "[2, 3, 4, 4]");
+  EXPECT_EQ(Shapes("group_norm", {{2, -1, 3}}, {{"groups", int64_t{2}}}),
+            "[2, -1, 3][2, 2][2, 2]");
+  EXPECT_EQ(Shapes("as_complex", {{3, -1}}), "[3]");
+}
+
 TEST(LinalgRules, UnknownDimensionsStayUnknown) {
   EXPECT_EQ(Shapes("matmul_v2", {{-1, 3}, {3, 4}}), "[-1, 4]");
   EXPECT_EQ(Shapes("matmul_v2", {{2, -1}, {3, 4}}), "[2, 4]");
   EXPECT_EQ(Shapes("dot", {{-1, 3}, {-1, 3}}), "[-1, 1]");
   EXPECT_EQ(Shapes("addmm", {{4}, {-1, 3}, {3, 4}}), "[-1, 4]");
+  EXPECT_EQ(Shapes("addmm", {{1, -1}, {2, 3}, {3, 4}}), "[2, 4]");
+  EXPECT_EQ(Shapes("cross", {{-1, 3}, {4, 3}}), "[4, 3]");
+  EXPECT_EQ(Shapes("cross", {{-1, 2}, {-1, 2}}), "[-1, 2]");
   EXPECT_EQ(Shapes("kron", {{-1, 3}, {2, 2}}), "[-1, 6]");
   EXPECT_EQ(Shapes("p_norm", {{-1, 3}}), "[-1]");
   EXPECT_EQ(Shapes("trace", {{-1, 3, 4}}), "[4]");

@@ -231,15 +231,11 @@ Types StackShape(const OpTypes& t) {
   Dims dims = parts[0].dims;
   for (size_t k = 1; k < parts.size(); ++k) {
     const Dims& part = parts[k].dims;
-    bool fits = part.size() == dims.size();
-    for (size_t i = 0; fits && i < dims.size(); ++i) {
-      fits = dims[i] == part[i] || dims[i] == -1 || part[i] == -1;
-      if (dims[i] == -1) dims[i] = part[i];
-    }
-    if (!fits) {
+    if (!CanBeOne(dims, part)) {
       return InvalidArgument("x[", k, "] has shape ", ToString(part),
                              ", but x[0] has ", ToString(parts[0].dims));
     }
+    dims = KnownOfBoth(dims, part);
     if (parts[k].dtype != parts[0].dtype) {
       return InvalidArgument("x[", k, "] is ", Name(parts[k].dtype),
                              " but x[0] is ", Name(parts[0].dtype));
@@ -488,7 +484,7 @@ Types AsRealShape(const OpTypes& t) {
 Types AsComplexShape(const OpTypes& t) {
   const TensorType& x = t.in("X");
   bool wide = x.dtype == DType::kFloat64;
-  if (x.dims.empty() || x.dims.back() != 2 ||
+  if (x.dims.empty() || KnownToDiffer(x.dims.back(), 2) ||
       (!wide && x.dtype != DType::kFloat32)) {
     return InvalidArgument(
         "x must be float32 or float64 with a last dimension of 2");

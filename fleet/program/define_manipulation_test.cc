@@ -82,6 +82,21 @@ TEST(Reshape, SaysWhatDoesNotFit) {
   EXPECT_THAT(ReshapeError({-1, 3}, {0, 4}), HasSubstr("reshape2(X float32"));
 }
 
+TEST(Multiplex, AShapeIsWhatAllOfXKnow) {
+  auto pick = [](Dims one, Dims two) {
+    return Call("multiplex").In("X", one).In("X", two).In("Ids", {4, 1});
+  };
+  EXPECT_EQ(pick({-1, 2}, {4, 2}).Shape(), (Dims{4, 2}));
+  EXPECT_EQ(pick({4, -1}, {-1, 2}).Shape(), (Dims{4, 2}));
+  EXPECT_THAT(pick({-1, 2}, {4, 3}).Error(), HasSubstr("one shape"));
+}
+
+TEST(ScatterNdAdd, AnIndexOfUnknownDepthFits) {
+  Call call("scatter_nd_add");
+  call.In("X", {3, 4}).In("Index", {2, -1}, DType::kInt64);
+  EXPECT_EQ(call.In("Updates", {2, 4}).Shape(), (Dims{3, 4}));
+}
+
 TEST(Reshape, AShapeTensorTellsOnlyTheRank) {
   EXPECT_EQ(Call("reshape2")
                 .In("X", {2, 3})

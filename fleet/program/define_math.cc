@@ -50,17 +50,11 @@ Result<std::vector<TensorType>> SumShape(const OpTypes& t) {
   if (x.empty()) return InvalidArgument("X is an empty list");
   TensorType out = x[0];
   for (size_t i = 1; i < x.size(); ++i) {
-    if (x[i].dims.size() != out.dims.size()) {
+    if (!CanBeOne(x[i].dims, out.dims)) {
       return InvalidArgument("X[", i, "] has shape ", ToString(x[i].dims),
                              " but X[0] has ", ToString(out.dims));
     }
-    for (size_t d = 0; d < out.dims.size(); ++d) {
-      if (out.dims[d] == -1) out.dims[d] = x[i].dims[d];
-      if (x[i].dims[d] != -1 && x[i].dims[d] != out.dims[d]) {
-        return InvalidArgument("X[", i, "] has shape ", ToString(x[i].dims),
-                               " but X[0] has ", ToString(out.dims));
-      }
-    }
+    out.dims = KnownOfBoth(out.dims, x[i].dims);
     out.dtype = Promote(out.dtype, x[i].dtype);
   }
   return std::vector<TensorType>{out};

@@ -159,14 +159,13 @@ Types GroupNormShape(const OpTypes& t) {
   const TensorType& x = t.in("X");
   ASSIGN_OR_RETURN(int64_t channels, NumChannels(t));
   int64_t groups = t.attr<int64_t>("groups");
-  if (groups == 0) groups = channels;
-  if (groups < 1 || channels % groups != 0) {
+  if (groups < 0 || (groups > 0 && channels >= 0 && channels % groups != 0)) {
     return InvalidArgument("groups is ", groups, " but must divide the ",
                            channels, " channels");
   }
   RETURN_IF_ERROR(CheckPerChannel(t, "Scale", channels));
   RETURN_IF_ERROR(CheckPerChannel(t, "Bias", channels));
-  TensorType saved{x.dtype, {x.dims[0], groups}};
+  TensorType saved{x.dtype, {x.dims[0], groups == 0 ? channels : groups}};
   return std::vector<TensorType>{x, saved, saved};
 }
 

@@ -27,14 +27,6 @@ Status CheckOne(const OpTypes& t, std::string_view slot) {
   return OkStatus();
 }
 
-bool SameDims(const Dims& a, const Dims& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (a[i] != b[i] && a[i] != -1 && b[i] != -1) return false;
-  }
-  return true;
-}
-
 // The input that output `slot` updates: ParamOut updates Param.
 // SquaredAccumOut and LinearAccumOut are short for Accumulator.
 std::string UpdatedBy(std::string_view slot) {
@@ -59,7 +51,7 @@ Types UpdateShape(const OpTypes& t) {
                            grads.size(), " Grad");
   }
   for (size_t i = 0; i < params.size(); ++i) {
-    if (!SameDims(params[i].dims, grads[i].dims)) {
+    if (!CanBeOne(params[i].dims, grads[i].dims)) {
       return InvalidArgument("Grad ", ToString(grads[i].dims),
                              " must have the shape of Param ",
                              ToString(params[i].dims));

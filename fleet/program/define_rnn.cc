@@ -15,11 +15,7 @@ int64_t NumGates(const std::string& mode) {
 
 Status CheckDims(const Dims& given, const Dims& wanted,
                  const std::string& what) {
-  bool fits = given.size() == wanted.size();
-  for (size_t i = 0; fits && i < given.size(); ++i) {
-    fits = given[i] == wanted[i] || given[i] < 0 || wanted[i] < 0;
-  }
-  if (fits) return OkStatus();
+  if (CanBeOne(given, wanted)) return OkStatus();
   return InvalidArgument(what, " has shape ", ToString(given),
                          " but must have ", ToString(wanted));
 }

@@ -99,17 +99,19 @@ Types BincountShape(const OpTypes& t) {
 Types MultiplexShape(const OpTypes& t) {
   std::span<const TensorType> x = t.list("X");
   if (x.size() < 2) return InvalidArgument("X must list at least two tensors");
+  TensorType out = x[0];
   for (const TensorType& one : x) {
-    if (one.dims != x[0].dims) {
+    if (!CanBeOne(one.dims, out.dims)) {
       return InvalidArgument("all of X must have one shape, but found ",
-                             ToString(x[0].dims), " and ", ToString(one.dims));
+                             ToString(out.dims), " and ", ToString(one.dims));
     }
+    out.dims = KnownOfBoth(out.dims, one.dims);
   }
-  if (x[0].dims.size() < 2) {
+  if (out.dims.size() < 2) {
     return InvalidArgument("X must have at least two dimensions, not ",
-                           ToString(x[0].dims));
+                           ToString(out.dims));
   }
-  return std::vector<TensorType>{x[0]};
+  return std::vector<TensorType>{out};
 }
 
 }  // namespace

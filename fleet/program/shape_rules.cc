@@ -117,8 +117,9 @@ Result<Dims> AlignAt(const Dims& x, Dims y, int64_t axis) {
     return InvalidArgument("axis is ", axis, " but must lie in [-1, ", x.size(),
                            "]");
   }
-  // Ones at the end do not count.
-  while (axis + y.size() > x.size() && !y.empty() && y.back() == 1) {
+  // Ones at the end do not count; what is not known must be one to fit.
+  while (axis + y.size() > x.size() && !y.empty() &&
+         !KnownToDiffer(y.back(), 1)) {
     y.pop_back();
   }
   if (axis + y.size() > x.size()) {
@@ -158,6 +159,20 @@ Dims DimsFromTensor(const OpTypes& types, std::string_view slot,
   if (!known.empty()) return known;
   int64_t rank = NumElements(types.in(slot).dims);
   return Dims(rank < 0 ? 1 : rank, -1);
+}
+
+bool CanBeOne(const Dims& a, const Dims& b) {
+  bool can = a.size() == b.size();
+  for (size_t i = 0; can && i < a.size(); ++i) can = !KnownToDiffer(a[i], b[i]);
+  return can;
+}
+
+Dims KnownOfBoth(const Dims& a, const Dims& b) {
+  Dims dims = a;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (dims[i] == -1) dims[i] = b[i];
+  }
+  return dims;
 }
 
 int64_t NumElements(const Dims& dims) {

@@ -53,6 +53,12 @@ inline bool KnownToDiffer(int64_t a, int64_t b) {
   return a != b && a >= 0 && b >= 0;
 }
 
+// Whether they can be one shape: as many dimensions, none known to differ.
+bool CanBeOne(const Dims& a, const Dims& b);
+
+// What is known of a shape that both describe; CanBeOne(a, b) holds.
+Dims KnownOfBoth(const Dims& a, const Dims& b);
+
 // The product of all dimensions, or -1 if one is not known.
 int64_t NumElements(const Dims& dims);
 

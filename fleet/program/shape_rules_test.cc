@@ -24,6 +24,13 @@ TEST(BroadcastDims, SaysWhichDimensionsClash) {
   EXPECT_NE(result.status().ToString().find("3 against 4"), std::string::npos);
 }
 
+TEST(CanBeOne, AnUnknownDimensionFitsEverything) {
+  EXPECT_TRUE(CanBeOne({-1, 2}, {4, -1}));
+  EXPECT_EQ(KnownOfBoth({-1, 2, -1}, {4, -1, -1}), (Dims{4, 2, -1}));
+  EXPECT_FALSE(CanBeOne({-1, 2}, {4, 3}));
+  EXPECT_FALSE(CanBeOne({-1}, {4, 3}));
+}
+
 TEST(NormalizeAxis, CountsFromTheBack) {
   EXPECT_EQ(*NormalizeAxis(-1, 3, "axis"), 2);
   EXPECT_FALSE(NormalizeAxis(3, 3, "axis").ok());
@@ -49,6 +56,7 @@ TEST(AlignAt, PutsOnesBehind) {
   EXPECT_EQ(align({2, 3, 4}, {3, 4}, 1), (Dims{3, 4}));
   EXPECT_EQ(align({-1, 3, 4}, {-1}, 0), (Dims{-1, 1, 1}));
   EXPECT_EQ(align({2, 3, 4}, {4, 1}, 2), (Dims{4}));
+  EXPECT_EQ(align({2, 3, 4}, {4, -1}, 2), (Dims{4}));
   EXPECT_EQ(align({2}, {2, 3}, 0), (Dims{2, 3}));
   EXPECT_FALSE(AlignAt({2, 3, 4}, {3, 4}, 2).ok());
   EXPECT_FALSE(AlignAt({2, 3, 4}, {3}, 4).ok());

@@ -66,6 +66,14 @@ Result<std::vector<Window>> MakeWindows(const WindowAttrs& attrs,
   return windows;
 }
 
+void HideUnknownWindows(std::span<int64_t> kernel, std::span<int64_t> input) {
+  for (size_t i = 0; i < kernel.size() && i < input.size(); ++i) {
+    if (kernel[i] != -1) continue;
+    kernel[i] = 1;
+    input[i] = -1;
+  }
+}
+
 Result<int64_t> WindowCount(int64_t size, const Window& w, bool ceil_mode) {
   if (size < 0) return -1;
   int64_t room = size + w.begin + w.end - w.dilation * (w.kernel - 1) - 1;

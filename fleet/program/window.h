@@ -47,6 +47,10 @@ Result<std::vector<Window>> MakeWindows(const WindowAttrs& attrs,
 Result<int64_t> WindowCount(int64_t size, const Window& window,
                             bool ceil_mode = false);
 
+// Where the size of the kernel is not known (-1), that of `input` becomes
+// unknown and the kernel 1: such windows can be made and counted.
+void HideUnknownWindows(std::span<int64_t> kernel, std::span<int64_t> input);
+
 // "NHWC" and the like: the channels are the last dimension.
 inline bool ChannelsLast(std::string_view data_format) {
   return data_format.size() > 1 && data_format.back() == 'C';

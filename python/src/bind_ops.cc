@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
 #include <cctype>
+#include <utility>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -403,6 +404,14 @@ class OpFunction {
     return values;
   }
 
+  // Whether a size of an input says how many outputs there are, or how many
+  // dimensions one has: programs must know it.
+  bool CountsDimensions(const SlotDef& slot, size_t rank, size_t i) const {
+    if (slot.name == "ShapeTensor" || slot.name == "RepeatTimes") return true;
+    if (name() == "squeeze2" || name() == "unstack") return true;
+    return name() == "gather_nd" && slot.name == "Index" && i + 1 == rank;
+  }
+
   // The shape rule and the kernel are written apart; tests compare them.
   void CheckShapeRule(std::span<const at::Tensor> inputs,
                       std::span<const uint32_t> ends, const Attrs& attrs,
@@ -414,20 +423,46 @@ class OpFunction {
         types[slot].push_back(TypeOf(inputs[next]));
       }
     }
-    program::OpTypes call(*op_.def, std::move(types), attrs);
+    CompareShapeRule(types, attrs, outputs);
+    // What a program does not know yet, the size of a batch above all, must not
+    // make the rule refuse what is right, nor promise something else.
+    std::vector<std::vector<program::TensorType>> batch = types;
+    for (size_t slot = 0; slot < types.size(); ++slot) {
+      for (size_t k = 0; k < types[slot].size(); ++k) {
+        program::Dims& dims = types[slot][k].dims;
+        for (size_t i = 0; i < dims.size(); ++i) {
+          if (CountsDimensions(op_.def->inputs[slot], dims.size(), i)) continue;
+          if (i == 0) batch[slot][k].dims[i] = -1;
+          int64_t& size = dims[i];
+          const int64_t known = std::exchange(size, -1);
+          CompareShapeRule(types, attrs, outputs);
+          size = known;
+        }
+      }
+    }
+    CompareShapeRule(batch, attrs, outputs);
+  }
+
+  void CompareShapeRule(
+      const std::vector<std::vector<program::TensorType>>& types,
+      const Attrs& attrs, std::span<const at::Tensor> outputs) const {
+    program::OpTypes call(*op_.def, types, attrs);
     auto inferred = ValueOrThrow(op_.def->InferTypes(call));
     bool same = inferred.size() == outputs.size();
     for (size_t i = 0; same && i < outputs.size(); ++i) {
       same = !outputs[i].defined() || Fits(inferred[i], TypeOf(outputs[i]));
     }
     if (same) return;
-    std::vector<program::TensorType> found;
+    std::vector<program::TensorType> found, given;
     for (const at::Tensor& out : outputs) {
       found.push_back(out.defined() ? TypeOf(out) : program::TensorType());
     }
+    for (const auto& slot : types) {
+      given.insert(given.end(), slot.begin(), slot.end());
+    }
     std::string text =
-        base::Concat(name(), ": the shape rule says ", Listed(inferred),
-                     ", the kernel gave ", Listed(found));
+        base::Concat(name(), ": of ", Listed(given), " the shape rule makes ",
+                     Listed(inferred), ", the kernel ", Listed(found));
     PyErr_SetString(PyExc_AssertionError, text.c_str());
     throw nb::python_error();
   }
