@@ -238,23 +238,14 @@ std::tuple<Tensor, Tensor, Tensor> LerpGrad(const Tensor& x, const Tensor& y,
           needs[2] ? Unbroadcast(dout * (y - x), weight) : Tensor()};
 }
 
-// Whether they are gradients of look-ups in one table, to which autograd does
-// not listen.
-bool AreRowsOfOneTable(at::TensorList x) {
-  return !Recording() && std::ranges::all_of(x, [&](const Tensor& one) {
-    return one.is_sparse() && one.sparse_dim() == x[0].sparse_dim() &&
-           one.scalar_type() == x[0].scalar_type() &&
-           one.device() == x[0].device();
-  });
-}
-
 Tensor Sum(at::TensorList x) {
   TORCH_CHECK(!x.empty(), "X is an empty list");
   for (size_t i = 1; i < x.size(); ++i) {
     TORCH_CHECK(x[i].sizes() == x[0].sizes(), "X[", i, "] has shape ",
                 x[i].sizes(), " but X[0] has ", x[0].sizes());
   }
-  if (x.size() > 1 && AreRowsOfOneTable(x)) return JoinRows(x);
+  // Autograd does not see what JoinRows() does.
+  if (x.size() > 1 && !Recording() && AreRowsOfOneTable(x)) return JoinRows(x);
   // To a dense tensor a sparse one can be added, not the other way round.
   size_t first = 0;
   while (first + 1 < x.size() && x[first].is_sparse()) ++first;

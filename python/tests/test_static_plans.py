@@ -199,6 +199,23 @@ def test_gradients_of_sparse_embeddings(way_out, sparse):
     )
 
 
+def test_rows_of_several_look_ups_are_added_in_one_order():
+    """Eagerly and in a program, to the bit: each row occurs in all of them."""
+
+    def loss(m, x):
+        parts = [m.a(x[:, i]) * (0.3 + i) for i in range(4)]
+        return paddle.mean(paddle.concat(parts, 1) ** 2)
+
+    def make():
+        return Model(loss, a=nn.Embedding(5, 3, sparse=True))
+
+    batches = ids_of(9, 4, high=5)
+    _, eager = train(make, OPTIMIZERS["sgd"], batches, "eager")
+    _, plain = train(make, OPTIMIZERS["sgd"], batches, "plain")
+    for name, table in eager.items():
+        np.testing.assert_array_equal(plain[name], table)
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_sparse_embeddings_with_every_rule(optimizer):
     # As many ids as make memory that is given back to the system at once.

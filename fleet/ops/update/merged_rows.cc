@@ -2,6 +2,7 @@
 
 #include "fleet/ops/update/merged_rows.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -88,6 +89,14 @@ MergedRows MergeRows(const at::Tensor& gradient) {
             merged.values.mutable_data_ptr<double>());
   }
   return merged;
+}
+
+bool AreRowsOfOneTable(at::TensorList gradients) {
+  return std::ranges::all_of(gradients, [&](const at::Tensor& one) {
+    return one.is_sparse() && one.sparse_dim() == gradients[0].sparse_dim() &&
+           one.scalar_type() == gradients[0].scalar_type() &&
+           one.device() == gradients[0].device();
+  });
 }
 
 at::Tensor JoinRows(at::TensorList gradients) {

@@ -19,9 +19,13 @@ struct MergedRows {
 // times as long for the batch of a click model.
 MergedRows MergeRows(const at::Tensor& gradient);
 
-// The sum of COO tensors of one shape: the rows of the first, then those of the
-// second and so on, not merged. Added one by one, the rows of the first would
-// be copied as often as there are others.
+// Whether they are COO tensors of one kind, as gradients of look-ups in one
+// table are.
+bool AreRowsOfOneTable(at::TensorList gradients);
+
+// The sum of such tensors of one shape: the rows of the first, then those of
+// the second and so on, not merged. Added one by one, the rows of the first
+// would be copied as often as there are others.
 at::Tensor JoinRows(at::TensorList gradients);
 
 }  // namespace fleet::ops
