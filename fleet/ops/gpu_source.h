@@ -376,6 +376,7 @@ extern "C" __global__ void __launch_bounds__(256)
       break;
     }
     case 7: {  // ftrl: l1, l2, power
+      if (rate == 0) break;
       const float inverse = (float)(1.0 / rate);
       const float l1 = (float)(n[0] + 1e-10);
       const float twice_l2 = (float)(2.0 * (n[1] + 1e-10));

@@ -330,6 +330,9 @@ FLEET_OPTIM_INLINE void RunFtrl(const Ftrl& rule, const Update<T>& update,
 template <class T, class Gradient>
 FLEET_OPTIM_INLINE void Run(const Ftrl& rule, const Update<T>& update,
                             Gradient gradient) {
+  // A warm-up begins with a rate of zero: nothing changes then, as with other
+  // rules. The formula would make `linear` infinite.
+  if (update.learning_rate == 0.0) return;
   if (rule.power == -0.5) {
     RunFtrl(
         rule, update, gradient,

@@ -268,6 +268,16 @@ class UpdateTest : public testing::TestWithParam<Case> {
   }
 };
 
+TEST_P(UpdateTest, ARateOfZeroLeavesTheFirstValues) {
+  const UpdateRule& rule = GetParam().rule;
+  Parameter<float> parameter(rule, Start(19), {19});
+  const std::vector<float> before = parameter.values;
+  parameter.SetGradient(GradientOfStep(19, 1));
+  Update<float> update = parameter.MakeUpdate(0.0);
+  Apply<float>(rule, {&update, 1});
+  EXPECT_EQ(parameter.values, before);
+}
+
 TEST_P(UpdateTest, FollowsTheTextbookInDouble) { CompareAll<double>(1e-12); }
 
 TEST_P(UpdateTest, FollowsTheTextbookInFloat) { CompareAll<float>(2e-5); }

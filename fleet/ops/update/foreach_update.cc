@@ -317,6 +317,14 @@ void AdvancePowers(const Rule& rule, std::span<const TensorUpdate> updates) {
 
 void ApplyForeach(const optim::UpdateRule& rule,
                   std::span<const TensorUpdate> updates) {
+  auto rests = [&](const TensorUpdate& u) {
+    return std::holds_alternative<optim::Ftrl>(rule) && u.learning_rate == 0.0;
+  };
+  if (std::ranges::any_of(updates, rests)) {
+    std::vector<TensorUpdate> others(updates.begin(), updates.end());
+    std::erase_if(others, rests);
+    return ApplyForeach(rule, others);
+  }
   if (updates.empty()) return;
   Columns columns;
   columns.updates = updates;
