@@ -5,10 +5,12 @@
 
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -54,18 +56,17 @@ sync::StaticCollectives& TheCollectives() {
   return **collectives;
 }
 
-std::vector<std::string> ApplyPlan(const ProgramRef& main,
-                                   const ProgramRef& startup,
-                                   const cluster::Role& role,
-                                   size_t bucket_bytes,
-                                   size_t last_bucket_bytes, bool average,
-                                   bool sync_batch_norm) {
+std::vector<std::string> ApplyPlan(
+    const ProgramRef& main, const ProgramRef& startup,
+    const cluster::Role& role, size_t bucket_bytes, size_t last_bucket_bytes,
+    bool average, bool sync_batch_norm, std::optional<bool> overlap) {
   const int ranks_on_host = role.local_size.value_or(role.worker_num);
   plan::Strategy strategy{
       .allreduce = {.bucket_bytes = bucket_bytes,
                     .last_bucket_bytes = last_bucket_bytes,
                     .average = average,
-                    .overlap = sync::HasCoresToSpare(ranks_on_host)},
+                    .overlap =
+                        overlap.value_or(sync::HasCoresToSpare(ranks_on_host))},
       .sync_batch_norm = sync_batch_norm};
   return ValueOrThrow(
       plan::ApplyPlan(*main->graph, *startup->graph, strategy, role));
@@ -81,8 +82,10 @@ void BindPlan(nb::module_& m) {
   m.def("apply_plan", ApplyPlan, nb::arg("main"), nb::arg("startup"),
         nb::arg("role"), nb::arg("bucket_bytes"), nb::arg("last_bucket_bytes"),
         nb::arg("average"), nb::arg("sync_batch_norm"),
+        nb::arg("overlap") = nb::none(),
         "Rewrites programs for a role in a job, in place; returns what was "
-        "done.");
+        "done. Without `overlap`, gradients travel beside backward where cores "
+        "are to spare.");
 }
 
 }  // namespace fleet::python

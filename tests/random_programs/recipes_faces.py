@@ -5,7 +5,7 @@ rows; each stands for several ops."""
 from recipes import face
 from recipes_math import broadcasting
 from recipes_rows import table
-from value import Reject
+from value import Reject, varied
 
 _FUNCTIONS = (
     "F.relu({x})",
@@ -179,6 +179,7 @@ def conv_layers(d):
     )
     y = d.line(f"{layer}({x.name})")
     if d.chance(0.4):
+        varied(y, (0, 2, 3))
         layer = d.layer(f"nn.BatchNorm2D({y.shape[1]})")
         y = d.line(f"{layer}({y.name})")
     y = d.line(d.one_of("F.relu({})", "paddle.tanh({})").format(y.name))
@@ -192,6 +193,7 @@ def conv_layers(d):
 @face
 def norm_layer(d):
     x = d.floats(rank=(2, 3), where=lambda v: v.size > 0 and v.shape[-1] > 1)
+    varied(x, [x.rank - 1])
     d.line(f"{d.layer(f'nn.LayerNorm({x.shape[-1]})')}({x.name})")
 
 

@@ -2,7 +2,7 @@
 """Losses, softmax, norms, metrics, loss scaling."""
 
 from recipes import recipe
-from value import Reject, Text
+from value import Reject, Text, varied
 
 
 @recipe("softmax", "log_softmax")
@@ -192,11 +192,12 @@ def crf(d, op):
 def batch_norm(d, op):
     x = d.floats(rank=(2, 3, 4), where=lambda v: v.size > 0)
     test = d.split or d.chance(0.3)
-    if not test and x.size // x.shape[1] < 2:
-        raise Reject
+    if not test:
+        varied(x, [i for i in range(x.rank) if i != 1])
     channels = x.shape[1]
     mean = d.parameter((channels,), "zeros", trained=False)
     variance = d.parameter((channels,), "positive", trained=False)
+    del d.values[-2:]  # the op changes them: they must not be its scale too
     scale = d.weight((channels,)) if d.chance(0.8) else None
     bias = d.weight((channels,)) if scale is not None else None
     attrs = dict(is_test=test, momentum=0.8, epsilon=d.one_of(1e-5, 1e-2))
@@ -214,8 +215,7 @@ def layer_norm(d, op):
     size = 1
     for n in x.shape[axis:]:
         size *= n
-    if size < 2:
-        raise Reject
+    varied(x, range(axis, x.rank))
     scale = d.weight((size,)) if d.chance(0.7) else None
     bias = d.weight((size,)) if d.chance(0.7) else None
     names = [v.name if v else "None" for v in (x, scale, bias)]
@@ -229,6 +229,7 @@ def layer_norm(d, op):
 @recipe("group_norm", "instance_norm")
 def group_norm(d, op):
     x = d.floats(rank=(3, 4), where=lambda v: v.size > 0 and v.shape[-1] > 1)
+    varied(x, range(2, x.rank))
     channels = x.shape[1]
     scale = d.weight((channels,)) if d.chance(0.7) else None
     bias = d.weight((channels,)) if scale is not None else None

@@ -2,7 +2,7 @@
 """Elementwise ops, comparisons, reductions, matrices."""
 
 from recipes import recipe
-from value import Reject
+from value import Reject, distinct
 
 
 def _squash(d, value):
@@ -242,11 +242,19 @@ def reduction(d, op):
     value = d.floats(where=_not_empty)
     if op == "reduce_prod":
         value = d.squashed(value)
+    attrs = reduced(d, value)
     if op in ("reduce_max", "reduce_min"):
-        # Every element that equals the largest gets the whole gradient, as in Paddle.
-        shape = value.shape[1:] if value.rows == "rows" else value.shape
-        value = d.line(f"{value.name} + {d.parameter(shape or (1,)).name}")
-    d.call(op, value, **reduced(d, value))
+        value = _apart(d, value)
+        whole = attrs.get("reduce_all") or "dim" not in attrs
+        dims = range(value.rank) if whole else attrs["dim"]
+        distinct(value, [i % value.rank for i in dims])
+    d.call(op, value, **attrs)
+
+
+def _apart(d, value):
+    """A value whose elements hardly are equal."""
+    shape = value.shape[1:] if value.rows == "rows" else value.shape
+    return d.line(f"{value.name} + {d.parameter(shape or (1,)).name}")
 
 
 @recipe("var")
@@ -268,16 +276,22 @@ def to_one(d, op):
 
 @recipe("p_norm")
 def p_norm(d, op):
-    value = d.positive(d.floats(where=_not_empty))
+    value = d.floats(where=_not_empty)
     order = d.one_of(0.0, 1.0, 2.0, 3.0, 1.5, float("inf"), float("-inf"))
+    if abs(order) == float("inf"):
+        value = _apart(d, value)
+    value = d.positive(value)
     text = f"float('{order}')" if abs(order) == float("inf") else f"{order}"
     keep = d.chance(0.5)
-    if d.chance(0.3) and not d.split:
+    whole = d.chance(0.3) and not d.split
+    axis = None if whole else d.axis(value)
+    if abs(order) == float("inf"):
+        distinct(value, range(value.rank) if whole else [axis % value.rank])
+    if whole:
         d.line(
             f"ops.p_norm({value.name}, porder={text}, asvector=True, keepdim={keep})"
         )
     else:
-        axis = d.axis(value)
         d.line(f"ops.p_norm({value.name}, porder={text}, axis={axis}, keepdim={keep})")
 
 

@@ -57,7 +57,8 @@ def masked_select(d, op):
 
 @recipe("unique")
 def unique(d, op):
-    ids = d.integers(d.sizes(1), 4)
+    # Fed: of numbers in the program it would be no operation of the program.
+    ids = d.feed((d.batch,), "ids", 4, "int64")
     d.line(
         f"ops.unique({ids.name}, return_index=True, return_inverse=True, "
         "return_counts=True)",

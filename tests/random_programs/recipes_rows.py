@@ -77,11 +77,16 @@ def sequence_expand(d, op):
     x = d.floats(rank=2, where=lambda v: 1 <= v.shape[0] <= 4)
     y = d.floats(rank=2, where=lambda v: v.shape[0] > 1)
     d.envs[1] = d.envs[2] = None
-    lod = offsets(d, y.shape[0], x.shape[0])
     if op == "sequence_expand_as":
-        d.call(op, x, y, lod)
-    else:
-        d.call(op, x, y, None, lod, outputs=2)
+        d.call(op, x, y, offsets(d, y.shape[0], x.shape[0]))
+        return
+    # Without offsets each row of x is a sequence; but a value of a program may carry
+    # offsets, which then count.
+    count, own = x.shape[0], None
+    if x.name[0] == "v" or d.chance(0.5):
+        count = d.one_of(1, 2)
+        own = offsets(d, x.shape[0], count)
+    d.call(op, x, y, own, offsets(d, y.shape[0], count), outputs=2)
 
 
 @recipe("sequence_concat")
@@ -143,7 +148,8 @@ def sequence_enumerate(d, op):
     if d.split:
         raise Reject
     rows = d.one_of(3, 5)
-    ids = d.constant([[d.rng.randrange(9)] for _ in range(rows)])
+    # Fed: of numbers in the program it would be no operation of the program.
+    ids = d.feed((rows, 1), "ids", 9, "int64", rows=False)
     d.call(op, ids, offsets(d, rows), win_size=d.one_of(1, 2, 3), pad_value=7)
 
 

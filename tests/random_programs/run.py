@@ -99,9 +99,18 @@ def _changed(arrays, change):
     }
 
 
-def eager(model, batches=None, wrap=None, dtype=None, change=None):
+def _rounded_code(model):
+    lines = []
+    for line in model.lines:
+        lines += [line.code(), *(f"{name} = rounded({name})" for name in line.outputs)]
+    terms = " + ".join(f"rounded({term})" for term in model.terms)
+    return "\n".join([*lines, f"loss = {terms}"])
+
+
+def eager(model, batches=None, wrap=None, dtype=None, change=None, rounded=None):
     """Trains with `batches`, by default those of one process. `wrap(forward, made,
-    layers, optimizer)` gives those of a job; `change` is done to all numbers at the beginning."""
+    layers, optimizer)` gives those of a job; `change` is done to all numbers at the
+    beginning, `rounded(tensor)` to what each line gives."""
     dtype = dtype or model.dtype
     paddle.disable_static()
     env = environment(dtype)
@@ -111,7 +120,11 @@ def eager(model, batches=None, wrap=None, dtype=None, change=None):
         made[name].set_value(array)
     trained = [v for v in made.values() if not v.stop_gradient]
     optimizer, scheduler = make_optimizer(model, env, trained)
-    compiled = compile(model.code(), f"<model {model.number}>", "exec")
+    if rounded is None:
+        compiled = compile(model.code(), f"<model {model.number}>", "exec")
+    else:
+        env["rounded"] = rounded
+        compiled = compile(_rounded_code(model), f"<model {model.number}>", "exec")
 
     def forward():
         exec(compiled, env)

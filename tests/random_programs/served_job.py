@@ -106,7 +106,7 @@ def main(out, first, count):
         trace.losses[i] = trace.losses[i] * 0 + sum(x[i] for x in losses) / 2
     apart, where = largest_distance(trace, reference)
     failures = []
-    if apart > TOLERANCE and apart > 10 * sensitivity(model, reference):
+    if apart > TOLERANCE and apart > 10 * sensitivity(model):
         failures.append(["servers", f"{apart:.2g} from one process: {where}"])
     line = {"number": first, "failures": failures, "ops": sorted(trace.ops)}
     line["models"] = [m.number for m in models]

@@ -33,6 +33,27 @@ class Value:
     floating = property(lambda self: self.array.dtype.kind == "f")
 
 
+def varied(value, axes):
+    """Rejects what has fewer than three numbers along `axes`, or nearly equal ones. Two
+    numbers become 1 and -1 by a norm, whatever they are: the gradient is a difference of
+    equal numbers. Equal ones are divided by the root of epsilon. Either way every kernel
+    makes numbers of its rounding errors."""
+    axes = tuple(axes)
+    count = int(np.prod([value.shape[i] for i in axes]))
+    if count < 3 or np.var(value.array, axis=axes).min() < 1e-3:
+        raise Reject
+
+
+def distinct(value, axes):
+    """Rejects what has a number twice along `axes`: each of equal extremes gets the whole
+    gradient, as in Paddle, which is no slope."""
+    rest = [i for i in range(value.rank) if i not in axes]
+    size = int(np.prod([value.shape[i] for i in axes]))
+    slices = np.transpose(value.array, [*rest, *axes]).reshape(-1, size)
+    if (np.diff(np.sort(slices, 1), axis=1) == 0).any():
+        raise Reject
+
+
 def written(argument):
     """An argument as source."""
     if isinstance(argument, Value):
