@@ -18,14 +18,6 @@ using base::Deadline;
 using ops::FloatsOf;
 using ops::MutableFloatsOf;
 
-// Later saves have larger numbers, also those of a job that begins again.
-uint64_t NumberOfNow() {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(
-          std::chrono::system_clock::now().time_since_epoch())
-          .count());
-}
-
 }  // namespace
 
 Result<std::unique_ptr<ParameterServer>> ParameterServer::Start(
@@ -171,11 +163,6 @@ Status ParameterWorker::Save(const std::string& folder,
     save.inside_of_cut = cut_.has_value();
   }
   if (!save.inside_of_cut) RETURN_IF_ERROR(Flush());
-  {
-    base::MutexLock lock(mutex_);
-    next_save_ = std::max(next_save_ + 1, NumberOfNow());
-    save.number = next_save_;
-  }
   save.kind = options.kind;
   save.text = options.text;
   save.remove_older = options.remove_older;

@@ -134,9 +134,10 @@ class ParameterWorker final {
   // One cut through the job: flushes, then every server writes its part of
   // every table, while no worker changes any. Of every other worker all steps
   // up to some are in it, in all tables and on all servers; those on their way
-  // wait. Folders are the servers'. Called by one worker, while the others wait
-  // (Barrier) if all of their gradients shall be in it. DeadlineExceeded names
-  // a worker that is in the middle of a step and does not end it.
+  // wait. Folders are the servers', which share them; what a save is, and when
+  // it counts, is in PsClient::Save. Called by one worker, while the others
+  // wait (Barrier) if all of their gradients shall be in it. DeadlineExceeded
+  // names a worker that is in the middle of a step and does not end it.
   struct SaveOptions {
     table::SaveKind kind = table::SaveKind::kBase;
     bool text = false;  // sparse tables also as text
@@ -210,7 +211,6 @@ class ParameterWorker final {
 
   mutable base::Mutex mutex_;
   std::vector<plan::ServedTable> tables_ GUARDED_BY(mutex_);
-  uint64_t next_save_ GUARDED_BY(mutex_) = 0;
   base::Mutex stop_mutex_;  // held while it stops
   std::optional<Status> stopped_ GUARDED_BY(stop_mutex_);
   base::Mutex cut_mutex_;  // held while a cut begins

@@ -184,6 +184,14 @@ Status PsClient::RunOnAll(const CallName& name, const RequestHead& head,
   return lanes_.Run(*lane, call, deadline);
 }
 
+Status PsClient::RunOnFirst(const CallName& name, const RequestHead& head,
+                            const std::string& body, Deadline deadline,
+                            const TakeAnswer& take) {
+  SameRequest call(name, 1, head, body, take);
+  Lanes::Lease lane(lanes_);
+  return lanes_.Run(*lane, call, deadline);
+}
+
 Status PsClient::Refresh(Deadline deadline) {
   Servers servers(num_servers());
   RequestHead head;
@@ -408,63 +416,6 @@ Status PsClient::EndCut(uint64_t cut) {
   // Also after a deadline: others wait for it.
   return AskFirst("end of saving", Op::kEndCut, cut,
                   Deadline::After(kTimeToEnd));
-}
-
-Status PsClient::Save(const std::string& folder, const SaveOptions& options,
-                      Deadline deadline) {
-  if (options.inside_of_cut) return SaveTables(folder, options, deadline);
-  ASSIGN_OR_RETURN(const uint64_t cut, BeginCut(deadline));
-  const Status saved = SaveTables(folder, options, deadline);
-  const Status ended = EndCut(cut);
-  return saved.ok() ? ended : saved;
-}
-
-Status PsClient::SaveTables(const std::string& folder,
-                            const SaveOptions& options, Deadline deadline) {
-  const std::string body =
-      channel::MessageWriter()
-          .Text(folder)
-          .U64(options.number)
-          .U8(options.kind == table::SaveKind::kBase ? 0 : 1)
-          .U8(options.text)
-          .Take();
-  const std::vector<TableInfo> all = tables();
-  for (const TableInfo& table : all) {
-    RequestHead head;
-    head.op = Op::kSave;
-    head.table = table.id;
-    RETURN_IF_ERROR(RunOnAll({"save", base::Concat(table.name, " to ", folder)},
-                             head, body, deadline));
-  }
-  if (!options.remove_older || options.kind != table::SaveKind::kBase) {
-    return OkStatus();
-  }
-  // Only now: until here the save before this one was the good one.
-  for (const TableInfo& table : all) {
-    if (!base::Exists(folder)) break;  // the servers' disk is another one
-    RETURN_IF_ERROR(
-        table::RemoveOlderSaves(folder, table.name, options.number));
-  }
-  return OkStatus();
-}
-
-Status PsClient::Load(const std::string& folder, Deadline deadline) {
-  ASSIGN_OR_RETURN(const uint64_t cut, BeginCut(deadline));
-  const Status loaded = LoadTables(folder, deadline);
-  const Status ended = EndCut(cut);
-  return loaded.ok() ? ended : loaded;
-}
-
-Status PsClient::LoadTables(const std::string& folder, Deadline deadline) {
-  for (const TableInfo& table : tables()) {
-    RequestHead head;
-    head.op = Op::kLoad;
-    head.table = table.id;
-    RETURN_IF_ERROR(
-        RunOnAll({"load", base::Concat(table.name, " from ", folder)}, head,
-                 folder, deadline));
-  }
-  return OkStatus();
 }
 
 Result<uint64_t> PsClient::Shrink(TableId table, uint32_t max_unseen_days,

@@ -44,7 +44,7 @@
 #include "fleet/ps/sum_stream.h"
 #include "fleet/ps/table_spec.h"
 #include "fleet/ps/wire.h"
-#include "fleet/table/saved_table.h"
+#include "fleet/table/save_manifest.h"
 #include "fleet/table/sparse_table.h"
 
 namespace fleet::ps {
@@ -190,19 +190,27 @@ class PsClient final {
   Result<uint64_t> BeginCut(Deadline deadline);
   Status EndCut(uint64_t cut);
 
-  // Every server writes its part of every table; when all have, older saves of
-  // them are removed if `remove_older`. Folders are the servers'. One cut, by
-  // itself or inside of the caller's.
+  // Every server writes its part of every table into `folder`, which is the
+  // servers' and one for all of them; when all have, server 0 writes the
+  // manifest (table::SaveManifest), and the save counts. Until then, and on
+  // failure, the saves before it do. Its number is one more than the highest in
+  // the folder. One cut, by itself or inside of the caller's.
+  // FailedPrecondition when a server was started again meanwhile.
   struct SaveOptions {
-    uint64_t number = 0;
+    // A delta is what changed since the last save that counts or was loaded. It
+    // is a base all the same where that is in another folder, or where deltas
+    // have become too many (table::WantsNewBase).
     table::SaveKind kind = table::SaveKind::kBase;
     bool text = false;
+    // After a base: what is older than the save before it is removed.
     bool remove_older = true;
     bool inside_of_cut = false;
   };
   Status Save(const std::string& folder, const SaveOptions& options,
               Deadline deadline);
-  // A cut as well.
+  // All tables become those of the newest save in `folder` that is whole. A cut
+  // as well. Servers read it beside the tables that serve, and take it when all
+  // have read it: on failure these are as they were.
   Status Load(const std::string& folder, Deadline deadline);
   Result<uint64_t> Shrink(TableId table, uint32_t max_unseen_days,
                           Deadline deadline);
@@ -272,7 +280,28 @@ class PsClient final {
   Status AskFirst(const char* what, Op op, uint64_t number, Deadline deadline);
   Status SaveTables(const std::string& folder, const SaveOptions& options,
                     Deadline deadline);
+  // What the manifest will say, but for its files.
+  Result<table::SaveManifest> BeginSave(uint64_t token,
+                                        const std::string& folder,
+                                        const SaveOptions& options,
+                                        Deadline deadline);
+  // Has the tables written and adds what was.
+  Status WriteTables(uint64_t token, const std::string& folder,
+                     const SaveOptions& options, table::SaveManifest& manifest,
+                     Deadline deadline);
+  Status CommitSave(uint64_t token, const table::SaveManifest& manifest,
+                    bool remove_older, Deadline deadline);
+  Status EndSave(uint64_t token, const table::SaveManifest& manifest,
+                 bool counts, Deadline deadline);
   Status LoadTables(const std::string& folder, Deadline deadline);
+  Status ReadTables(uint64_t token, const std::string& folder,
+                    Deadline deadline);
+  // The same request to the first server.
+  Status RunOnFirst(
+      const CallName& name, const RequestHead& head, const std::string& body,
+      Deadline deadline,
+      const std::function<Status(uint32_t server, std::span<const std::byte>)>&
+          take = {});
   uint64_t NextRound(const std::string& barrier);
   // The round failed: it is still open, and comes again.
   void RepeatRound(const std::string& barrier);

@@ -129,7 +129,7 @@ TEST_F(ExpiryTest, AServerThatBeginsAgainGoesOnWithTheTimesOfItsSave) {
   MakeTable(TableId{0}, 8s);
   Push(TableId{0}, 1);
   for (int i = 0; i < 6; ++i) Second({TableId{0}});
-  ASSERT_OK(client_->Save(folder_, {.number = 1}, Soon()));
+  ASSERT_OK(client_->Save(folder_, {}, Soon()));
   PsServerOptions again;
   again.load_folder = folder_;
   Start(again);
@@ -153,8 +153,7 @@ TEST_F(ExpiryTest, GoesTogetherWithRequestsAndSaves) {
       EXPECT_OK(client_->Pull(TableId{0}, keys, rows, {}, Soon()));
       EXPECT_OK(client_->Push(TableId{0}, keys, rows, Soon()));
       if (round % 20 == 0) {
-        EXPECT_OK(client_->Save(
-            folder_, {.number = static_cast<uint64_t>(round) + 1}, Soon()));
+        EXPECT_OK(client_->Save(folder_, {}, Soon()));
       }
     }
     done = true;

@@ -8,6 +8,7 @@
 #include <iomanip>
 #include <limits>
 #include <optional>
+#include <random>
 #include <sstream>
 #include <string_view>
 #include <sys/socket.h>
@@ -104,16 +105,36 @@ bool IsBoundTo(int fd, const channel::Address& address) {
   return !own.is_local() && address.port != 0 && own.port == address.port;
 }
 
-// The folder that an earlier run of this server noted in `file`, if any.
-Result<std::string> ReadNote(const std::string& file) {
-  if (file.empty() || !base::Exists(file)) return std::string();
-  return base::ReadFile(file);
+// What a server notes, so that it can begin from there when it is started
+// again.
+struct Note {
+  LastSave saved;
+  // Its job has loaded or saved it; else the job began with it.
+  bool of_job = false;
+};
+
+Result<std::optional<Note>> ReadNote(const std::string& file) {
+  if (file.empty() || !base::Exists(file)) return std::optional<Note>();
+  ASSIGN_OR_RETURN(const std::string text, base::ReadFile(file));
+  std::istringstream in(text);
+  Note note;
+  std::string first;
+  std::string word;
+  std::getline(in, first);
+  in >> word >> note.of_job >> word >> note.saved.number >> word;
+  in.get();
+  std::getline(in, note.saved.job);
+  in >> word;
+  in.get();
+  std::getline(in, note.saved.folder);
+  if (first != "fleet note 1" || !in || note.saved.folder.empty()) {
+    return DataLoss(file, ": it does not say where this server saved last");
+  }
+  return std::optional<Note>(std::move(note));
 }
 
-// The file beside a note that counts the starts of its server, and that which
-// has the updates of the save that it names.
+// The file beside a note that counts the starts of its server.
 std::string EpochFile(const std::string& note) { return note + ".epoch"; }
-std::string LedgerFile(const std::string& note) { return note + ".ledger"; }
 
 // How often the server of this note was started, this time included. 1 where
 // there is no note.
@@ -133,10 +154,50 @@ Result<uint64_t> CountStart(const std::string& note) {
   return before + 1;
 }
 
-Status WriteNote(const std::string& file, const std::string& folder) {
+Status WriteNote(const std::string& file, const Note& note) {
   std::error_code error;
+  const std::string& folder = note.saved.folder;
   const base::Path absolute = std::filesystem::absolute(folder, error);
-  return base::AtomicWriteFile(file, error ? folder : absolute.string());
+  return base::AtomicWriteFile(
+      file,
+      base::Concat("fleet note 1\nof_job ", note.of_job ? 1 : 0, "\nnumber ",
+                   note.saved.number, "\njob ", note.saved.job, "\nfolder ",
+                   error ? folder : absolute.string(), "\n"));
+}
+
+// Names a job in its saves.
+std::string RandomJob() {
+  std::random_device random;
+  std::ostringstream out;
+  out << std::hex << random() << random();
+  return out.str();
+}
+
+// The save with which the tables begin; null where there is none.
+Result<std::shared_ptr<const table::SavedModel>> FindBeginning(
+    const std::string& folder, const std::optional<Note>& note) {
+  table::WhichSave which;
+  if (note.has_value()) {
+    which.at_most = note->saved.number;
+    // A save may count of which this server was not told any more.
+    if (note->of_job) which.or_of_job = note->saved.job;
+  }
+  Result<table::SavedModel> found =
+      table::FindModel(folder, table::CheckFiles::kByChecksum, which);
+  const bool saved = note.has_value() && note->of_job;
+  if (found.status().code() == StatusCode::kNotFound && !saved) return nullptr;
+  RETURN_IF_ERROR(found.status());
+  return std::make_shared<const table::SavedModel>(std::move(found).value());
+}
+
+// What this server knew of its workers when its job saved.
+Status RestoreLedger(const table::SavedModel& model, const std::string& job,
+                     PsServer& server) {
+  if (model.number == 0 || model.saves.back().job != job) return OkStatus();
+  const std::vector<std::string>& ledgers = model.saves.back().ledgers;
+  if (ledgers.size() != server.num_servers()) return OkStatus();
+  const std::string& own = ledgers[static_cast<size_t>(server.rank())];
+  return own.empty() ? OkStatus() : server.RestoreLedger(own);
 }
 
 // How often tables are asked whether they have rows whose time is over; each
@@ -241,31 +302,38 @@ Result<std::unique_ptr<Serving>> Serving::Start(const ServeOptions& given) {
   PsServerOptions& server = options.server;
   const std::string name = base::Concat("server ", server.rank);
   // What an earlier run of this server saved last is newer than what the job
-  // began with.
-  ASSIGN_OR_RETURN(const std::string saved, ReadNote(options.last_save_file));
-  if (!saved.empty()) server.load_folder = saved;
-  if (!server.load_folder.empty() && !base::Exists(server.load_folder)) {
-    return NotFound(name, ": the folder to load, ", server.load_folder,
-                    ", is not there");
+  // began with, and has all of its tables.
+  ASSIGN_OR_RETURN(const std::optional<Note> note,
+                   ReadNote(options.last_save_file));
+  server.job = note.has_value() ? note->saved.job : RandomJob();
+  if (note.has_value()) server.load_folder = note->saved.folder;
+  if (note.has_value() && note->of_job) server.load_only.clear();
+  if (!server.load_folder.empty()) {
+    if (!base::Exists(server.load_folder)) {
+      return NotFound(name, ": the folder to load, ", server.load_folder,
+                      ", is not there");
+    }
+    Result<std::shared_ptr<const table::SavedModel>> found =
+        FindBeginning(server.load_folder, note);
+    RETURN_IF_ERROR(found.status().WithContext(name));
+    server.load_model = std::move(found).value();
   }
   if (server.epoch == 0) {
     ASSIGN_OR_RETURN(server.epoch, CountStart(options.last_save_file));
   }
-  // The server, once it is there.
-  auto self = std::make_shared<PsServer*>(nullptr);
   if (!options.last_save_file.empty()) {
-    if (saved.empty() && !server.load_folder.empty()) {
-      RETURN_IF_ERROR(WriteNote(options.last_save_file, server.load_folder));
-    }
-    server.on_saved = [name, self, file = options.last_save_file](
-                          const std::string& folder) {
-      // The note first: with an older ledger too much counts as lost, and
-      // never too little.
-      Status noted = WriteNote(file, folder);
-      if (noted.ok()) {
-        noted =
-            base::AtomicWriteFile(LedgerFile(file), (*self)->EncodeLedger());
+    if (!note.has_value() && !server.load_folder.empty()) {
+      Note begin;
+      begin.saved.folder = server.load_folder;
+      begin.saved.job = server.job;
+      if (server.load_model != nullptr) {
+        begin.saved.number = server.load_model->number;
       }
+      RETURN_IF_ERROR(WriteNote(options.last_save_file, begin));
+    }
+    server.on_saved = [name,
+                       file = options.last_save_file](const LastSave& saved) {
+      const Status noted = WriteNote(file, {saved, true});
       if (!noted.ok()) {
         FLEET_LOG(WARNING) << name << ": " << noted;
       }
@@ -278,11 +346,10 @@ Result<std::unique_ptr<Serving>> Serving::Start(const ServeOptions& given) {
     };
   }
   auto serving = std::make_unique<Serving>(options);
-  *self = &serving->server_;
-  const std::string ledger = LedgerFile(options.last_save_file);
-  if (!saved.empty() && base::Exists(ledger)) {
-    ASSIGN_OR_RETURN(const std::string bytes, base::ReadFile(ledger));
-    RETURN_IF_ERROR(serving->server_.RestoreLedger(bytes).WithContext(ledger));
+  if (note.has_value() && note->of_job) {
+    RETURN_IF_ERROR(
+        RestoreLedger(*server.load_model, note->saved.job, serving->server_)
+            .WithContext(name));
   }
   Status listening;
   if (IsBoundTo(options.listen_fd, options.address)) {
@@ -300,7 +367,11 @@ Result<std::unique_ptr<Serving>> Serving::Start(const ServeOptions& given) {
                   << " listens at " << serving->address().ToString()
                   << (server.load_folder.empty()
                           ? ""
-                          : ", and loads tables from " + server.load_folder);
+                          : ", and loads tables from " + server.load_folder)
+                  << (server.load_model == nullptr ||
+                              server.load_model->number == 0
+                          ? ""
+                          : base::Concat(", save ", server.load_model->number));
   return serving;
 }
 

@@ -35,8 +35,9 @@ struct ServeOptions {
   // A socket that a launcher took at this address, or -1. One that listens
   // elsewhere is left alone.
   int listen_fd = -1;
-  // Where this server notes the folder of its last save; started again with the
-  // same file, it begins from there. Empty: it notes nothing.
+  // Where this server notes folder and number of the last save that counts;
+  // started again with the same file, it begins from there, and fails if that
+  // is gone. Empty: it notes nothing.
   std::string last_save_file;
   // A line about rows, memory and requests as often as this. Zero: none.
   std::chrono::milliseconds report_every = std::chrono::seconds(60);

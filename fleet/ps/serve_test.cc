@@ -241,9 +241,7 @@ TEST_F(ServingTest, BeginsAgainFromItsLastSave) {
   const std::vector<float> ones(4, 1.0f);
   ASSERT_OK(client->Push(kRows, keys, ones, Soon()));
   EXPECT_FALSE(base::Exists(options.last_save_file));
-  PsClient::SaveOptions save;
-  save.number = 1;
-  ASSERT_OK(client->Save(folder_ + "/model", save, Soon()));
+  ASSERT_OK(client->Save(folder_ + "/model", {}, Soon()));
   EXPECT_TRUE(base::Exists(options.last_save_file));
   ASSERT_OK(client->Push(kRows, keys, ones, Soon()));
 
@@ -397,7 +395,7 @@ TEST_F(ServingTest, IsToldItsRatesAgain) {
   EXPECT_THAT(client->SetRate("lr", std::nan(""), Soon()),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("rate")));
   ASSERT_OK(client->SetRate("lr", 3.0, Soon()));
-  ASSERT_OK(client->Save(folder_ + "/model", {.number = 1}, Soon()));
+  ASSERT_OK(client->Save(folder_ + "/model", {}, Soon()));
   serving->reset();
   serving = Serving::Start(options);
   ASSERT_OK(serving);

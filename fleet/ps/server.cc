@@ -106,7 +106,12 @@ Status PsServer::Create(const TableSpec& spec) {
   const bool load =
       !options_.load_folder.empty() &&
       (only.empty() || std::ranges::find(only, spec.name()) != only.end());
+  const table::SavedModel* model = nullptr;
+  if (load) {
+    ASSIGN_OR_RETURN(model, ModelToBeginWith());
+  }
   Status loaded;
+  if (load && model == nullptr) loaded = NotFound("nothing was saved");
   if (const auto* sparse =
           std::get_if<table::SparseTableOptions>(&spec.table)) {
     table::SparseTableOptions options = *sparse;
@@ -119,10 +124,8 @@ Status PsServer::Create(const TableSpec& spec) {
       options.max_byte_size = options_.max_table_byte_size;
     }
     ASSIGN_OR_RETURN(made.sparse, table::SparseTable::Make(options));
-    if (load) {
-      loaded =
-          made.sparse->Load(options_.load_folder, rank, options_.num_servers)
-              .status();
+    if (model != nullptr) {
+      loaded = made.sparse->Load(*model, rank, options_.num_servers).status();
     }
   } else {
     const auto& dense = std::get<DenseSpec>(spec.table);
@@ -133,9 +136,7 @@ Status PsServer::Create(const TableSpec& spec) {
                                        static_cast<uint32_t>(spec.id));
     options.update = dense.update;
     ASSIGN_OR_RETURN(made.dense, table::DenseTable::Make(options));
-    if (load) {
-      loaded = made.dense->Load(options_.load_folder).status();
-    }
+    if (model != nullptr) loaded = made.dense->Load(*model).status();
   }
   // A table that the saved model did not have begins new.
   if (!loaded.ok() && loaded.code() != StatusCode::kNotFound) return loaded;
@@ -143,7 +144,23 @@ Status PsServer::Create(const TableSpec& spec) {
     RETURN_IF_ERROR(
         options_.load_otherwise(made.sparse.get(), made.dense.get()));
   }
+  if (loaded.ok() && model != nullptr) {
+    made.saved = LastSave{model->folder.string(), model->number, options_.job};
+  }
   return AddTable(spec.id, std::move(made));
+}
+
+Result<const table::SavedModel*> PsServer::ModelToBeginWith() {
+  if (load_model_ == nullptr) load_model_ = options_.load_model;
+  if (load_model_ == nullptr) {
+    Result<table::SavedModel> found =
+        table::FindModel(options_.load_folder, table::CheckFiles::kByChecksum);
+    if (found.status().code() == StatusCode::kNotFound) return nullptr;
+    RETURN_IF_ERROR(found.status());
+    load_model_ =
+        std::make_shared<const table::SavedModel>(std::move(found).value());
+  }
+  return load_model_.get();
 }
 
 std::vector<PsServer::Table*> PsServer::AllTables() {

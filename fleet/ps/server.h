@@ -39,9 +39,18 @@
 #include "fleet/ps/table_spec.h"
 #include "fleet/ps/wire.h"
 #include "fleet/table/dense_table.h"
+#include "fleet/table/save_manifest.h"
 #include "fleet/table/sparse_table.h"
 
 namespace fleet::ps {
+
+// A save that counts, or a model that was loaded.
+struct LastSave {
+  std::string folder;
+  // See table::SaveManifest; 0: of the time before manifests.
+  uint64_t number = 0;
+  std::string job;
+};
 
 struct PsServerOptions {
   int32_t rank = 0;
@@ -59,8 +68,10 @@ struct PsServerOptions {
   bool shared_memory = true;
   std::chrono::milliseconds worker_grace = std::chrono::seconds(1);
   bool go_on_without_lost_workers = false;
-  // Tables that workers describe (PsClient::CreateTables) begin with what the
-  // newest save in this folder holds of them. Empty: they begin new.
+  // Tables that workers describe (PsClient::CreateTables) begin with what this
+  // save holds of them; where it is null, with the newest save in the folder
+  // that is whole. Empty: they begin new.
+  std::shared_ptr<const table::SavedModel> load_model;
   std::string load_folder;
   // The names of those that do; empty: all.
   std::vector<std::string> load_only;
@@ -68,8 +79,10 @@ struct PsServerOptions {
   // of the two is null. It may leave them as they are.
   std::function<Status(table::SparseTable* sparse, table::DenseTable* dense)>
       load_otherwise;
-  // Told the folder of every save that this server has written whole.
-  std::function<void(const std::string& folder)> on_saved;
+  // Told of every save that counts, and of models that were loaded.
+  std::function<void(const LastSave& saved)> on_saved;
+  // The job's name in saves: that of server 0 counts.
+  std::string job;
   // Sparse tables that workers describe without a limit or a disk have this
   // one. Zero: none.
   uint64_t max_table_byte_size = 0;
@@ -154,6 +167,8 @@ class PsServer final {
   std::string EncodeLedger();
   Status RestoreLedger(std::string_view bytes);
 
+  int32_t rank() const { return options_.rank; }
+  uint32_t num_servers() const { return options_.num_servers; }
   PsServerCounters counters() const;
   PsServerHoldings holdings();
   // Null when there is none.
@@ -167,6 +182,24 @@ class PsServer final {
     std::unique_ptr<table::SparseTable> sparse;
     std::unique_ptr<table::DenseTable> dense;
     std::string spec;  // what it was made from, if workers described it
+    // What a delta of it would build on; nothing before its first save or load.
+    // Written with saving_ held.
+    std::optional<LastSave> saved;
+  };
+
+  // A save that a worker has begun and not ended. A server that is started
+  // again has forgotten it, and refuses to go on with it.
+  struct Saving {
+    uint64_t token = 0;
+    std::string folder;
+    std::string manifest;  // at server 0, as far as it came
+    bool counts = false;   // it is written
+  };
+  // The same for a load: tables that are filled beside those that serve.
+  struct Loading {
+    uint64_t token = 0;
+    table::SavedModel model;
+    std::map<TableId, Table> tables;
   };
 
   // Numbered requests of one incarnation of a worker. Outlives a connection, so
@@ -298,11 +331,23 @@ class PsServer final {
   Result<std::span<const std::byte>> HandleGather(Session& session,
                                                   const Request& request);
   Status FinishStep(int num_workers);
-  Status HandleSave(const Request& request);
-  // Notes that a table is in the save of `number` in `folder`, and tells when
-  // all are.
-  void NoteSaved(TableId table, const std::string& folder, uint64_t number);
+  Result<std::span<const std::byte>> HandleBeginSave(Session& session,
+                                                     const Request& request);
+  Result<std::span<const std::byte>> HandleSave(Session& session,
+                                                const Request& request);
+  Status HandleCommitSave(const Request& request);
+  Status HandleEndSave(const Request& request);
+  Result<std::span<const std::byte>> HandleBeginLoad(Session& session,
+                                                     const Request& request);
   Status HandleLoad(const Request& request);
+  Status HandleEndLoad(const Request& request);
+  Status CheckSave(uint64_t token) const REQUIRES(saving_);
+  Status CheckLoad(uint64_t token) const REQUIRES(saving_);
+  // The save in `folder` on which a delta of all tables can build; 0: none, or
+  // a new base is due.
+  uint64_t BuildsOn(const std::string& folder) REQUIRES(saving_);
+  // What a table begins with; null: nothing was saved.
+  Result<const table::SavedModel*> ModelToBeginWith() REQUIRES(creating_);
   Result<std::span<const std::byte>> HandleShrink(Session& session,
                                                   const Request& request);
   Status HandleSetRate(const Request& request);
@@ -329,6 +374,7 @@ class PsServer final {
   std::vector<std::jthread> acceptors_;
 
   base::Mutex creating_;  // held while a table is made and loaded
+  std::shared_ptr<const table::SavedModel> load_model_ GUARDED_BY(creating_);
   // No request is larger: a part, or one row where rows are larger than that.
   std::atomic<uint64_t> max_request_ = 0;
 
@@ -352,10 +398,12 @@ class PsServer final {
   base::Mutex expiring_;
   std::map<const Table*, Deadline::TimePoint> looked_at_ GUARDED_BY(expiring_);
 
-  // Which tables are in the save that is being written.
-  base::Mutex saving_;
-  std::pair<std::string, uint64_t> save_ GUARDED_BY(saving_);
-  std::set<TableId> saved_ GUARDED_BY(saving_);
+  base::Mutex saving_;  // held while a table is written or read
+  std::optional<Saving> save_ GUARDED_BY(saving_);
+  std::optional<Loading> load_ GUARDED_BY(saving_);
+  // The last that ended: its answer may have been lost.
+  uint64_t ended_save_ GUARDED_BY(saving_) = 0;
+  uint64_t ended_load_ GUARDED_BY(saving_) = 0;
 
   // Requests whose reply is not sent yet. Who counts down while the server is
   // ending notifies idle_.

@@ -10,7 +10,6 @@
 #include <thread>
 #include <utility>
 
-#include "fleet/base/file_name.h"
 #include "fleet/channel/message.h"
 #include "fleet/ps/server.h"
 
@@ -83,11 +82,23 @@ Result<std::span<const std::byte>> PsServer::Handle(Session& session,
       return Nothing();
     case Op::kGather:
       return HandleGather(session, request);
+    case Op::kBeginSave:
+      return HandleBeginSave(session, request);
     case Op::kSave:
-      RETURN_IF_ERROR(HandleSave(request));
+      return HandleSave(session, request);
+    case Op::kCommitSave:
+      RETURN_IF_ERROR(HandleCommitSave(request));
       return Nothing();
+    case Op::kEndSave:
+      RETURN_IF_ERROR(HandleEndSave(request));
+      return Nothing();
+    case Op::kBeginLoad:
+      return HandleBeginLoad(session, request);
     case Op::kLoad:
       RETURN_IF_ERROR(HandleLoad(request));
+      return Nothing();
+    case Op::kEndLoad:
+      RETURN_IF_ERROR(HandleEndLoad(request));
       return Nothing();
     case Op::kShrink:
       return HandleShrink(session, request);
@@ -504,57 +515,6 @@ Result<std::span<const std::byte>> PsServer::HandleGather(
           Deadline::After(std::chrono::milliseconds(request.head.timeout_ms))));
   session.text = channel::MessageWriter().Texts(all).Take();
   return BytesOf(session.text);
-}
-
-Status PsServer::HandleSave(const Request& request) {
-  channel::MessageReader in(base::TextOf(request.body));
-  const std::string folder = in.Text();
-  table::SaveId id;
-  id.number = in.U64();
-  id.kind = in.U8() == 0 ? table::SaveKind::kBase : table::SaveKind::kDelta;
-  const bool text = in.U8() != 0;
-  RETURN_IF_ERROR(in.Finish());
-  id.server = static_cast<uint32_t>(options_.rank);
-  id.num_servers = options_.num_servers;
-  ASSIGN_OR_RETURN(Table* const table, Find(request.head.table));
-  RETURN_IF_ERROR(base::MakeFolders(folder));
-  if (table->dense != nullptr) {
-    RETURN_IF_ERROR(table->dense->Save(folder, id).status());
-    NoteSaved(request.head.table, folder, id.number);
-    return OkStatus();
-  }
-  if (text) {
-    const std::string name = base::FileNameOf(table->sparse->name());
-    const base::Path texts = base::Path(folder) / (name + "_txt");
-    RETURN_IF_ERROR(base::MakeFolders(texts));
-    RETURN_IF_ERROR(table->sparse->SaveText(
-        texts / base::Concat(name, ".block", options_.rank, ".txt")));
-  }
-  RETURN_IF_ERROR(table->sparse->Save(folder, {id}).status());
-  NoteSaved(request.head.table, folder, id.number);
-  return OkStatus();
-}
-
-void PsServer::NoteSaved(TableId table, const std::string& folder,
-                         uint64_t number) {
-  if (!options_.on_saved) return;
-  const size_t num_tables = AllTables().size();
-  base::MutexLock lock(saving_);
-  if (save_ != std::pair(folder, number)) {
-    save_ = {folder, number};
-    saved_.clear();
-  }
-  saved_.insert(table);
-  if (saved_.size() == num_tables) options_.on_saved(folder);
-}
-
-Status PsServer::HandleLoad(const Request& request) {
-  const std::string folder(base::TextOf(request.body));
-  ASSIGN_OR_RETURN(Table* const table, Find(request.head.table));
-  if (table->dense != nullptr) return table->dense->Load(folder).status();
-  return table->sparse
-      ->Load(folder, static_cast<uint32_t>(options_.rank), options_.num_servers)
-      .status();
 }
 
 Result<std::span<const std::byte>> PsServer::HandleShrink(

@@ -45,6 +45,12 @@ enum class Op : uint32_t {
   kBeginCut = 21,
   kEndCut = 22,
   kSetRate = 23,
+  // Saves and loads of all tables: kSave and kLoad, a table each, are between.
+  kBeginSave = 24,
+  kCommitSave = 25,  // at server 0: the manifest, in parts
+  kEndSave = 26,
+  kBeginLoad = 27,
+  kEndLoad = 28,
 };
 
 // Keys or values follow in the same message.

@@ -104,9 +104,9 @@ class Counting {
     return sync_->EndStep(take_weights ? values() : std::vector<DenseValues>());
   }
 
-  Status Save(const std::string& folder, uint64_t number) {
+  Status Save(const std::string& folder) {
     RETURN_IF_ERROR(sync_->Flush(values()));
-    return client_->Save(folder, {.number = number}, Soon());
+    return client_->Save(folder, {}, Soon());
   }
   Status Stop() {
     RETURN_IF_ERROR(sync_->Stop(values()));
@@ -190,9 +190,9 @@ TEST_P(Cut, ASaveHasWholeStepsOfWorkersThatPushMeanwhile) {
     if (index < kWorkers - 1) {
       while (!saved) ASSERT_OK(worker.Step());
     } else {
-      for (uint64_t number = 1; number <= kSaves; ++number) {
+      for (int i = 0; i < kSaves; ++i) {
         ASSERT_OK(worker.Step());
-        ASSERT_OK(worker.Save(folder.path(), number));
+        ASSERT_OK(worker.Save(folder.path()));
         ExpectOneCut(folder.path(), GetParam());
       }
       saved = true;
@@ -223,9 +223,9 @@ TEST(AsyncCut, TrainerThreadsAreCutBetweenTheirSteps) {
       });
       return;
     }
-    for (uint64_t number = 1; number <= 8; ++number) {
+    for (int i = 0; i < 8; ++i) {
       ASSERT_OK(worker.Step());
-      ASSERT_OK(worker.Save(folder.path(), number));
+      ASSERT_OK(worker.Save(folder.path()));
       ExpectOneCut(folder.path(), PsMode::kAsync);
     }
     saved = true;
@@ -247,15 +247,15 @@ TEST(AsyncCut, AWorkerInTheMiddleOfAStepIsNamed) {
          !patience.expired()) {
     std::this_thread::yield();
   }
-  const Status late = saves.client().Save(folder.path(), {.number = 1},
-                                          base::Deadline::After(100ms));
+  const Status late =
+      saves.client().Save(folder.path(), {}, base::Deadline::After(100ms));
   EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded) << late;
   EXPECT_THAT(late.message(), HasSubstr("worker 0 is in the middle of a step"));
   // Nobody waits for the save that was given up.
   ASSERT_OK(steps.sync().Offer(kRight, {&given, 1}, {}));
   ASSERT_OK(steps.sync().EndStep({}));
   ASSERT_OK(steps.sync().Flush({}));
-  ASSERT_OK(saves.client().Save(folder.path(), {.number = 2}, Soon()));
+  ASSERT_OK(saves.client().Save(folder.path(), {}, Soon()));
 }
 
 TEST(AsyncCut, AWorkerThatIsLostInTheMiddleOfAStepHoldsUpNobody) {
@@ -266,7 +266,7 @@ TEST(AsyncCut, AWorkerThatIsLostInTheMiddleOfAStepHoldsUpNobody) {
     Counting dies(cluster, 0, PsMode::kAsync);
     ASSERT_OK(dies.client().BeginTurn(Soon()).status());
   }
-  ASSERT_OK(saves.client().Save(folder.path(), {.number = 1}, Soon()));
+  ASSERT_OK(saves.client().Save(folder.path(), {}, Soon()));
   // And one that dies while it saves.
   {
     auto dies = cluster.Client(0);

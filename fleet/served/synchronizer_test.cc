@@ -579,7 +579,7 @@ TEST_P(AllModes, GoOnWithAServerThatCameBackFromItsLastSave) {
     return worker.sync->Flush(worker.values());
   };
   ASSERT_OK(step());
-  ASSERT_OK(worker.client->Save(folder.string(), {.number = 1}, Soon()));
+  ASSERT_OK(worker.client->Save(folder.string(), {}, Soon()));
   std::thread restart([&] {
     cluster.End(1);
     ps::PsServerOptions again;

@@ -157,6 +157,13 @@ void DenseTable::EndStep(uint64_t count) {
 
 Result<SaveStats> DenseTable::Save(const base::Path& folder,
                                    const SaveId& id) const {
+  ASSIGN_OR_RETURN(const WrittenTable written, WriteSave(folder, id));
+  RETURN_IF_ERROR(WriteSaveList(folder, written.list));
+  return written.stats;
+}
+
+Result<WrittenTable> DenseTable::WriteSave(const base::Path& folder,
+                                           const SaveId& id) const {
   base::MutexLock lock(mutex_);
   RowsHeader header;
   header.table = name();
@@ -180,17 +187,24 @@ Result<SaveStats> DenseTable::Save(const base::Path& folder,
     RETURN_IF_ERROR(writer.AddRow((part().begin + begin) / kDenseBlock, row));
   }
   RETURN_IF_ERROR(writer.Commit());
-  SaveList list;
-  list.table = name();
-  list.id = id;
-  list.step = step_;
-  list.files.push_back({file, writer.byte_size(), writer.checksum()});
-  RETURN_IF_ERROR(WriteSaveList(folder, list));
-  return SaveStats{header.num_rows, 0, writer.byte_size()};
+  WrittenTable written;
+  written.list.table = name();
+  written.list.id = id;
+  written.list.step = step_;
+  written.list.files.push_back({file, writer.byte_size(), writer.checksum()});
+  written.stats = {header.num_rows, 0, writer.byte_size()};
+  return written;
 }
 
 Result<LoadStats> DenseTable::Load(const base::Path& folder) {
-  ASSIGN_OR_RETURN(const std::vector<SaveList> lists, FindSave(folder, name()));
+  ASSIGN_OR_RETURN(const SavedModel model,
+                   FindModel(folder, CheckFiles::kByChecksum));
+  return Load(model);
+}
+
+Result<LoadStats> DenseTable::Load(const SavedModel& model) {
+  const base::Path& folder = model.folder;
+  ASSIGN_OR_RETURN(const std::vector<SaveList> lists, model.ListsOf(name()));
   LoadStats stats;
   stats.number = lists.back().id.number;
   stats.step = lists.back().step;
@@ -247,6 +261,23 @@ Result<LoadStats> DenseTable::Load(const base::Path& folder) {
   step_ = stats.step;
   initialized_ = true;
   return stats;
+}
+
+Result<std::unique_ptr<DenseTable>> DenseTable::LoadApart(
+    const SavedModel& model) const {
+  ASSIGN_OR_RETURN(std::unique_ptr<DenseTable> apart, Make(options_));
+  RETURN_IF_ERROR(apart->Load(model).status());
+  return apart;
+}
+
+void DenseTable::Take(DenseTable& loaded) {
+  base::MutexLock theirs(loaded.mutex_);
+  base::MutexLock lock(mutex_);
+  std::swap(values_, loaded.values_);
+  std::swap(state_, loaded.state_);
+  std::swap(powers_, loaded.powers_);
+  initialized_ = loaded.initialized_;
+  step_ = loaded.step_;
 }
 
 bool DenseTable::initialized() const {

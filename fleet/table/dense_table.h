@@ -17,6 +17,7 @@
 #include "fleet/base/mutex.h"
 #include "fleet/base/status.h"
 #include "fleet/table/options.h"
+#include "fleet/table/save_manifest.h"
 #include "fleet/table/saved_table.h"
 
 namespace fleet::table {
@@ -75,9 +76,15 @@ class DenseTable final {
   // As for SparseTable.
   bool SetRate(const std::string& name, double rate);
 
-  // As for SparseTable; Load takes what belongs to part().
+  // As for SparseTable, but a delta has all values too, so that nothing depends
+  // on whether a save counts; Load takes what belongs to part().
+  Result<WrittenTable> WriteSave(const base::Path& folder,
+                                 const SaveId& id) const;
   Result<SaveStats> Save(const base::Path& folder, const SaveId& id) const;
+  Result<LoadStats> Load(const SavedModel& model);
   Result<LoadStats> Load(const base::Path& folder);
+  Result<std::unique_ptr<DenseTable>> LoadApart(const SavedModel& model) const;
+  void Take(DenseTable& loaded);
 
   // Whether Assign or Load has set values.
   bool initialized() const;

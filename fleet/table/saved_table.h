@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Rows on disk, as docs/table_format.md describes them: a save of a table by
-// several servers is some files of sorted rows from each, and a list from each
-// that is written last. A save counts only when the lists of all its servers
-// are there, so that one which was broken off leaves the last good one whole.
+// several servers is some files of sorted rows from each, and a list of them.
+//
+// Lists are part of the manifest of a save (save_manifest.h). Before there were
+// manifests, each was a file of its own, written last, and a save of a table
+// counted when the lists of all its servers were there. A table that is saved
+// by itself still does so.
 
 #ifndef FLEET_TABLE_SAVED_TABLE_H_
 #define FLEET_TABLE_SAVED_TABLE_H_
@@ -43,7 +46,7 @@ struct LoadStats {
   bool values_only = false;
 };
 
-// The list of a server's files, which makes a save count.
+// The list of a server's files of a table.
 struct SaveList {
   std::string table;
   SaveId id;
@@ -55,6 +58,12 @@ struct SaveList {
     uint32_t checksum = 0;
   };
   std::vector<File> files;
+};
+
+// What a table has written of a save.
+struct WrittenTable {
+  SaveList list;
+  SaveStats stats;
 };
 
 std::string RowsFileName(const std::string& table, const SaveId& id,

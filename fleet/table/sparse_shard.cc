@@ -24,7 +24,7 @@ bool RowByRow(const optim::UpdateRule& rule) {
 
 SparseShard::SparseShard(const ShardSetting& setting,
                          std::unique_ptr<ColdStore> cold)
-    : setting_(setting),
+    : setting_(&setting),
       layout_(setting.layout),
       cold_(std::move(cold)),
       touches_(layout_.done_steps != RowLayout::kAbsent ||
@@ -38,12 +38,12 @@ SparseShard::SparseShard(const ShardSetting& setting,
 }
 
 void SparseShard::TakeRate() {
-  step_ = setting_.step;
-  learning_rate_ = RateOfStep(setting_.options.update.learning_rate, step_);
+  step_ = setting_->step;
+  learning_rate_ = RateOfStep(setting_->options.update.learning_rate, step_);
 }
 
 void SparseShard::FillNew(Key key, float* row) const {
-  const SparseTableOptions& options = setting_.options;
+  const SparseTableOptions& options = setting_->options;
   const size_t dim = layout_.dim;
   FillRow(options.initializer, options.seed, key, std::span(row, dim));
   if (layout_.extended != RowLayout::kAbsent) {
@@ -85,13 +85,13 @@ uint32_t SparseShard::MakeBlankRow(Key key) {
 }
 
 bool SparseShard::Admits(Key key, uint32_t before, uint32_t count) const {
-  const EntryRule& entry = setting_.options.entry;
+  const EntryRule& entry = setting_->options.entry;
   if (const auto* by_count = std::get_if<AdmitByCount>(&entry)) {
     return uint64_t{before} + count >= by_count->count;
   }
   if (const auto* chance = std::get_if<AdmitByProbability>(&entry)) {
     const uint64_t lot =
-        HashKey(setting_.options.seed ^ 0xa0761d6478bd642f) ^ HashKey(key);
+        HashKey(setting_->options.seed ^ 0xa0761d6478bd642f) ^ HashKey(key);
     for (uint32_t i = 0; i < count; ++i) {
       const uint64_t drawn = HashKey(lot + before + i);
       if (static_cast<double>(drawn >> 11) * 0x1p-53 < chance->probability) {
@@ -104,12 +104,12 @@ bool SparseShard::Admits(Key key, uint32_t before, uint32_t count) const {
 }
 
 Status SparseShard::CheckRoom() const {
-  const uint64_t limit = setting_.options.max_byte_size;
+  const uint64_t limit = setting_->options.max_byte_size;
   if (limit == 0) return OkStatus();
   const ShardCounters now = counters();
-  if (now.byte_size * setting_.options.num_shards < limit) return OkStatus();
+  if (now.byte_size * setting_->options.num_shards < limit) return OkStatus();
   return Unavailable("no memory for more rows: ", now.num_rows,
-                     " rows of one of ", setting_.options.num_shards,
+                     " rows of one of ", setting_->options.num_shards,
                      " shards take ", now.byte_size, " bytes, and the table ",
                      "may take ", limit);
 }
@@ -119,7 +119,7 @@ Status SparseShard::Locate(const KeyBatch& batch, size_t begin, size_t n,
                            uint32_t* rows) {
   if (cold_ != nullptr) RETURN_IF_ERROR(FetchFromDisk(batch, begin, n));
   const bool admits_all =
-      std::holds_alternative<AdmitAll>(setting_.options.entry);
+      std::holds_alternative<AdmitAll>(setting_->options.entry);
   const bool creates = missing == Missing::kCreate ||
                        missing == Missing::kBlank ||
                        (admits_all && missing != Missing::kLeave);
@@ -197,7 +197,7 @@ void SparseShard::Touch(float* row) const {
     StoreInteger(row, layout_.unseen_days, 0);
   }
   if (layout_.last_seen != RowLayout::kAbsent) {
-    StoreInteger(row, layout_.last_seen, setting_.now);
+    StoreInteger(row, layout_.last_seen, setting_->now);
   }
 }
 
@@ -223,7 +223,7 @@ Status SparseShard::PullRows(const KeyBatch& batch, bool training,
                              const uint32_t* counts, float* rows) {
   const size_t dim = kDim == 0 ? layout_.dim : kDim;
   const bool admits_all =
-      std::holds_alternative<AdmitAll>(setting_.options.entry);
+      std::holds_alternative<AdmitAll>(setting_->options.entry);
   std::vector<float> initial;
   uint32_t located[kBatch];
   for (size_t begin = 0; begin < batch.count; begin += kBatch) {
@@ -300,6 +300,7 @@ ShardCounters SparseShard::counters() const {
   result.num_nonfinite = num_nonfinite_;
   result.byte_size = index_.byte_size() + arena_.byte_size() +
                      changed_.capacity() * 8 + erased_.capacity() * 8 +
+                     in_save_.capacity() * 8 + erased_in_save_.capacity() * 8 +
                      keys_.capacity() * 8 + flags_.capacity() +
                      waiting_.byte_size() + waiting_sums_.capacity() * 4;
   for (const KeySet& changes : changes_for_) {

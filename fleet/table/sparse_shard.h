@@ -81,10 +81,18 @@ class SparseShard final {
   // `setting` outlives the shard. `cold` may be null.
   SparseShard(const ShardSetting& setting, std::unique_ptr<ColdStore> cold);
 
+  // It takes the place of `other` in the table of `setting`, whose layout is
+  // that of its own.
+  void Replace(const SparseShard& other, const ShardSetting& setting) {
+    setting_ = &setting;
+    num_nonfinite_ += other.num_nonfinite_;
+    TakeRate();
+  }
+
   // The step and its rate are those of the table from here on. Called before
   // the calls below that update rows or make up for missed steps.
   void TakeStep() {
-    if (setting_.step != step_) TakeRate();
+    if (setting_->step != step_) TakeRate();
   }
   // The same when the rates of steps have changed.
   void TakeRate();
@@ -114,14 +122,19 @@ class SparseShard final {
   // Everything.
   Status Clear();
 
+  // A save begins: what changed since the last save that counts is marked as
+  // its. EndSave says whether it counts; if not, its marks count for the next.
+  // A save that has not ended when another begins did not count.
+  void BeginSave();
+  void EndSave(bool counts);
   // Rows in the order of their keys, some thousand at a time, and whether each
-  // changed since the marks were last cleared.
+  // is marked as the save's.
   Status VisitSorted(
       const std::function<Status(std::span<const RowView> rows)>& visit);
-  // Keys that were erased since the marks were last cleared, and have no row
-  // now.
+  // Keys that were erased since the last save that counts, as of BeginSave, and
+  // have no row now.
   Result<std::vector<Key>> ErasedKeys();
-  // What is here is in a save.
+  // What is here is in a save that counts.
   void ClearMarks();
   // Room for so many more rows in memory, so that putting them there moves
   // nothing, and where it is. Then room in the index.
@@ -185,8 +198,10 @@ class SparseShard final {
                  std::array<float, optim::kMaxPowers>& powers) const;
   void Touch(float* row) const;
   void MarkChanged(uint32_t row);
-  bool changed(uint32_t row) const {
-    return (changed_[row / 64] >> (row % 64) & 1) != 0;
+  // The rows' marks, a bit for each. There may be fewer than there are rows.
+  using Marks = std::vector<uint64_t>;
+  static bool IsMarked(const Marks& marks, uint32_t row) {
+    return row / 64 < marks.size() && (marks[row / 64] >> (row % 64) & 1) != 0;
   }
   // Applies the rule to rows[i] with the gradient at gradients[i].
   void Update(const uint32_t* rows, const float* const* gradients, size_t n);
@@ -195,8 +210,8 @@ class SparseShard final {
   optim::Slice<float> SliceOf(float* row, const float* gradient,
                               size_t columns) const;
 
-  const ShardSetting& setting_;
-  const RowLayout& layout_;
+  const ShardSetting* setting_;
+  const RowLayout layout_;
   const std::unique_ptr<ColdStore> cold_;
   const bool touches_;     // rows remember more than values and state
   const bool row_by_row_;  // each row is an update of its own
@@ -209,10 +224,15 @@ class SparseShard final {
   RowArena arena_;
   uint64_t num_candidates_ = 0;
   uint64_t num_nonfinite_ = 0;
-  std::vector<uint64_t> changed_;  // a bit for each row
+  // Rows that changed since the last save began, and, while it has not ended,
+  // those that changed before and are in no save that counts.
+  Marks changed_;
+  Marks in_save_;
+  bool saving_ = false;  // between BeginSave and EndSave
   // From the first save or load on: a delta comes after one.
   bool records_erased_ = false;
-  std::vector<Key> erased_;
+  std::vector<Key> erased_;  // as changed_
+  std::vector<Key> erased_in_save_;
   size_t num_distinct_erased_ = 0;        // when they were last looked through
   bool trained_ = false;                  // see TakeTrained
   std::optional<EnteringKeys> entering_;  // from AddRows to FinishAdding
@@ -224,8 +244,10 @@ class SparseShard final {
   std::vector<Key> keys_;
   std::vector<uint8_t> flags_;
   // A row on disk has the number of the save before which it changed, so that
-  // ClearMarks need not write.
+  // EndSave need not write: from first_mark_ on it is in no save that counts,
+  // and mark_ is that of the save that will begin next.
   uint32_t mark_ = 1;
+  uint32_t first_mark_ = 1;
   uint32_t clock_hand_ = 0;
   uint64_t num_cold_rows_ = 0;  // on disk and not in memory
 

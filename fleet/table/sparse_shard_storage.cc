@@ -142,8 +142,15 @@ Status SparseShard::FetchFromDisk(const KeyBatch& batch, size_t begin,
     *index_.FindOrInsert(key, index_.Home(HashKey(key))) = row;
     std::memcpy(arena_.at(row), into[i], layout_.stride * sizeof(float));
     flags_[row] = kUsed;
-    if (LoadInteger(into[i], layout_.stride) != mark_) {
-      changed_[row / 64] &= ~(uint64_t{1} << (row % 64));
+    // MakeBlankRow has marked it.
+    const uint32_t mark = LoadInteger(into[i], layout_.stride);
+    const uint64_t bit = uint64_t{1} << (row % 64);
+    const bool in_no_save = mark >= first_mark_;
+    if (!in_no_save || (saving_ && mark != mark_)) changed_[row / 64] &= ~bit;
+    if (saving_) {
+      if (in_save_.size() < changed_.size()) in_save_.resize(changed_.size());
+      const bool is_its = in_no_save && mark != mark_;
+      in_save_[row / 64] = (in_save_[row / 64] & ~bit) | (is_its ? bit : 0);
     }
     --num_cold_rows_;
   }
@@ -158,7 +165,10 @@ Status SparseShard::WriteToDisk(std::span<const uint32_t> rows) {
   for (size_t i = 0; i < rows.size(); ++i) {
     float* to = &records[i * record];
     std::memcpy(to, arena_.at(rows[i]), layout_.stride * sizeof(float));
-    StoreInteger(to, layout_.stride, changed(rows[i]) ? mark_ : 0);
+    StoreInteger(to, layout_.stride,
+                 IsMarked(changed_, rows[i])   ? mark_
+                 : IsMarked(in_save_, rows[i]) ? mark_ - 1
+                                               : 0);
     keys[i] = keys_[rows[i]];
     from[i] = to;
   }
@@ -174,7 +184,7 @@ Status SparseShard::WriteToDisk(std::span<const uint32_t> rows) {
 // same for one row and for a thousand.
 Status SparseShard::MakeRoomInMemory(size_t n) {
   const uint64_t limit =
-      setting_.options.disk->memory_byte_size / setting_.options.num_shards;
+      setting_->options.disk->memory_byte_size / setting_->options.num_shards;
   const uint64_t row_byte_size = layout_.stride * sizeof(float) + 9 + 15;
   const uint64_t max_rows =
       std::max<uint64_t>(2 * kBatch, limit / row_byte_size);
@@ -245,9 +255,9 @@ void SparseShard::RecordErased(std::span<const Key> keys) {
 }
 
 Result<std::vector<Key>> SparseShard::ErasedKeys() {
-  SortUnique(erased_);
+  SortUnique(erased_in_save_);
   std::vector<Key> absent;
-  for (Key key : erased_) {
+  for (Key key : erased_in_save_) {
     const uint32_t* value = index_.Find(key);
     if (value != nullptr && *value < kCandidate) continue;
     if (value == nullptr && cold_ != nullptr) {
@@ -311,8 +321,11 @@ Status SparseShard::Clear() {
   arena_.Clear();
   num_candidates_ = 0;
   changed_ = {};
+  in_save_ = {};
+  saving_ = false;
   records_erased_ = false;
   erased_ = {};
+  erased_in_save_ = {};
   num_distinct_erased_ = 0;
   trained_ = false;
   entering_.reset();
@@ -340,7 +353,7 @@ Status SparseShard::VisitSorted(
     views.reserve(kAtOnce);
     for (size_t i = 0; i < SortedKeys::num_buckets(); ++i) {
       for (const auto& [key, row] : sorted.bucket(i)) {
-        views.push_back({key, arena_.at(row), changed(row)});
+        views.push_back({key, arena_.at(row), IsMarked(in_save_, row)});
         if (views.size() < kAtOnce) continue;
         RETURN_IF_ERROR(visit(views));
         views.clear();
@@ -359,18 +372,40 @@ Status SparseShard::VisitSorted(
     RETURN_IF_ERROR(WriteToDisk(std::span(&unwritten[i], n)));
   }
   return cold_->ForEach([&](Key key, std::span<const float> stored) {
-    const RowView view{key, stored.data(),
-                       LoadInteger(stored.data(), layout_.stride) == mark_};
+    const uint32_t mark = LoadInteger(stored.data(), layout_.stride);
+    const RowView view{key, stored.data(), mark >= first_mark_};
     return visit(std::span(&view, 1));
   });
 }
 
-void SparseShard::ClearMarks() {
-  std::fill(changed_.begin(), changed_.end(), 0);
+void SparseShard::BeginSave() {
+  if (saving_) EndSave(false);
+  saving_ = true;
+  in_save_.assign(changed_.size(), 0);
+  std::swap(in_save_, changed_);
   records_erased_ = true;
-  erased_.clear();
+  erased_in_save_ = std::exchange(erased_, {});
   num_distinct_erased_ = 0;
   ++mark_;
+}
+
+void SparseShard::EndSave(bool counts) {
+  if (!saving_) return;
+  saving_ = false;
+  if (counts) {
+    first_mark_ = mark_;
+  } else {
+    for (size_t i = 0; i < in_save_.size(); ++i) changed_[i] |= in_save_[i];
+    erased_.insert(erased_.end(), erased_in_save_.begin(),
+                   erased_in_save_.end());
+  }
+  in_save_ = {};
+  erased_in_save_ = {};
+}
+
+void SparseShard::ClearMarks() {
+  BeginSave();
+  EndSave(true);
 }
 
 Result<std::vector<std::span<std::byte>>> SparseShard::ReserveRows(

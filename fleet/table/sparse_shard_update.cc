@@ -69,7 +69,7 @@ void FadeState(const optim::UpdateRule& rule, float* state, size_t dim,
 
 void SparseShard::SetPowers(
     uint64_t step, std::array<float, optim::kMaxPowers>& powers) const {
-  const optim::UpdateRule& rule = setting_.options.update.rule;
+  const optim::UpdateRule& rule = setting_->options.update.rule;
   for (size_t i = 0; i < optim::PowerNames(rule).size(); ++i) {
     powers[i] = static_cast<float>(
         std::pow(optim::PowerBase(rule, i), static_cast<double>(step + 1)));
@@ -87,7 +87,7 @@ optim::Slice<float> SparseShard::SliceOf(float* row, const float* gradient,
 
 void SparseShard::CatchUp(float* row) const {
   if (layout_.done_steps == RowLayout::kAbsent) return;
-  const UpdateOptions& options = setting_.options.update;
+  const UpdateOptions& options = setting_->options.update;
   const uint64_t done = LoadInteger(row, layout_.done_steps);
   if (done >= step_) return;
   StoreInteger(row, layout_.done_steps, static_cast<uint32_t>(step_));
@@ -119,7 +119,7 @@ void SparseShard::CatchUp(float* row) const {
 
 void SparseShard::CountShows(float* row, Key key, float show,
                              float click) const {
-  const ShowClickOptions& options = *setting_.options.show_click;
+  const ShowClickOptions& options = *setting_->options.show_click;
   row[layout_.show] += show;
   row[layout_.click] += click;
   auto score = [&](double shows, double clicks) {
@@ -134,7 +134,7 @@ void SparseShard::CountShows(float* row, Key key, float show,
   StoreInteger(row, layout_.extended, 1);
   if (options.extended_from >= layout_.dim) return;
   std::vector<float> initial(layout_.dim);
-  FillRow(setting_.options.initializer, setting_.options.seed, key, initial);
+  FillRow(setting_->options.initializer, setting_->options.seed, key, initial);
   std::copy(initial.begin() + static_cast<ptrdiff_t>(options.extended_from),
             initial.end(), row + options.extended_from);
 }
@@ -142,12 +142,12 @@ void SparseShard::CountShows(float* row, Key key, float show,
 size_t SparseShard::updated_columns(const float* row) const {
   if (layout_.extended == RowLayout::kAbsent) return layout_.dim;
   if (LoadInteger(row, layout_.extended) != 0) return layout_.dim;
-  return std::min(setting_.options.show_click->extended_from, layout_.dim);
+  return std::min(setting_->options.show_click->extended_from, layout_.dim);
 }
 
 void SparseShard::Update(const uint32_t* rows, const float* const* gradients,
                          size_t n) {
-  const UpdateOptions& options = setting_.options.update;
+  const UpdateOptions& options = setting_->options.update;
   std::array<optim::Slice<float>, kBatch> slices;
   for (size_t i = 0; i < n; ++i) {
     float* row = arena_.at(rows[i]);
@@ -212,7 +212,7 @@ Status SparseShard::Push(const KeyBatch& batch, const float* gradients,
       MarkChanged(located[i]);
       if (!finite && !AllFinite(gradient, dim)) {
         ++num_nonfinite_;
-        if (setting_.options.update.drop_nonfinite) continue;
+        if (setting_->options.update.drop_nonfinite) continue;
       }
       located[num_updates] = located[i];
       from[num_updates++] = gradient;
@@ -237,7 +237,7 @@ Status SparseShard::Add(const KeyBatch& batch, const float* deltas) {
       MarkChanged(located[i]);
       if (!AllFinite(delta, dim)) {
         ++num_nonfinite_;
-        if (setting_.options.update.drop_nonfinite) continue;
+        if (setting_->options.update.drop_nonfinite) continue;
       }
       for (size_t k = 0; k < dim; ++k) row[k] += delta[k];
     }

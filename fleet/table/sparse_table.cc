@@ -42,9 +42,16 @@ SparseTableOptions WithShards(SparseTableOptions options) {
 SparseTable::SparseTable(const SparseTableOptions& options)
     : options_(WithShards(options)),
       setting_(std::make_unique<ShardSetting>(options_)),
-      shards_(options_.num_shards) {}
+      shards_(options_.num_shards) {
+  if (options_.disk.has_value()) disk_folder_ = options_.disk->folder;
+}
 
-SparseTable::~SparseTable() = default;
+SparseTable::~SparseTable() {
+  if (!disk_is_scratch_) return;
+  shards_.clear();
+  // Opening replaces what is there.
+  (void)OpenRocksDb(disk_folder_, 1, 1);
+}
 
 Result<std::unique_ptr<SparseTable>> SparseTable::Make(
     const SparseTableOptions& options) {

@@ -31,6 +31,7 @@
 #include "fleet/base/status.h"
 #include "fleet/table/key.h"
 #include "fleet/table/options.h"
+#include "fleet/table/save_manifest.h"
 #include "fleet/table/saved_table.h"
 
 namespace fleet::table {
@@ -136,17 +137,33 @@ class SparseTable final {
   Result<uint64_t> Expire();
   Status Clear();
 
-  // Writes the rows into `folder` (saved_table.h): all of them, or those that
-  // changed since the last save. All rows are of one moment; pulls and pushes
-  // wait. On failure the files of earlier saves stay, and what counts as
-  // changed does too.
+  // Writes the rows into `folder` (save_manifest.h): all of them, or those that
+  // changed since the last save that counts. All rows are of one moment; pulls
+  // and pushes wait. Whether the save counts is known later, when all tables of
+  // all servers are written: then EndSave. Until it counts, what was changed
+  // stays so.
+  Result<WrittenTable> WriteSave(const base::Path& folder,
+                                 const SaveOptions& options);
+  void EndSave(bool counts);
+  // A save of this table alone, which counts by its list (saved_table.h) where
+  // the folder has no manifest.
   Result<SaveStats> Save(const base::Path& folder, const SaveOptions& options);
-  // Replaces the rows by those that the newest complete save in `folder` and
-  // its deltas hold, whatever number of servers wrote them, as far as they
-  // belong to server `server` of `num_servers`. On failure the table is empty.
-  // Unavailable where memory is short, as for Save.
+  // Replaces the rows by those that a save holds, whatever number of servers
+  // wrote them, as far as they belong to server `server` of `num_servers`.
+  // On failure the table is empty. Unavailable where memory is short, as for
+  // Save.
+  Result<LoadStats> Load(const SavedModel& model, uint32_t server,
+                         uint32_t num_servers);
+  // The same with the newest save in the folder that is whole.
   Result<LoadStats> Load(const base::Path& folder, uint32_t server,
                          uint32_t num_servers);
+  // The same into another table, which is what Load would make of this one.
+  Result<std::unique_ptr<SparseTable>> LoadApart(const SavedModel& model,
+                                                 uint32_t server,
+                                                 uint32_t num_servers) const;
+  // This table becomes what LoadApart made, at once; that one is of no more
+  // use.
+  void Take(SparseTable& loaded);
   // One line per row, sorted inside a shard: key, tab, values with commas.
   Status SaveText(const base::Path& file);
 
@@ -173,9 +190,9 @@ class SparseTable final {
   Status CheckShown(std::span<const Key> keys,
                     const PushOptions& options) const;
   Status Named(const Status& status, const char* what, size_t num_keys) const;
-  Result<SaveStats> SaveRows(const base::Path& folder,
-                             const SaveOptions& options);
-  Result<LoadStats> LoadRows(const base::Path& folder, uint32_t server,
+  Result<WrittenTable> SaveRows(const base::Path& folder,
+                                const SaveOptions& options);
+  Result<LoadStats> LoadRows(const SavedModel& model, uint32_t server,
                              uint32_t num_servers);
   Result<uint64_t> Sweep(SweepKind kind,
                          const std::function<bool(float*)>& gone);
@@ -186,6 +203,9 @@ class SparseTable final {
   const std::unique_ptr<ShardSetting> setting_;
   std::vector<LockedShard> shards_;
   std::atomic<uint64_t> num_expired_ = 0;
+  // With `disk`: where its rows are, and whether they go with the table.
+  std::string disk_folder_;
+  bool disk_is_scratch_ = false;
 };
 
 }  // namespace fleet::table

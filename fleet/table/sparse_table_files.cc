@@ -38,19 +38,71 @@ uint64_t RowsOfShard(const RowsHeader& header, uint32_t num_servers,
 
 // Threads take part in saves and loads: an exception must not leave a function
 // that waits for one.
+Result<WrittenTable> SparseTable::WriteSave(const base::Path& folder,
+                                            const SaveOptions& options) {
+  return base::CatchExceptions([&] { return SaveRows(folder, options); });
+}
+
 Result<SaveStats> SparseTable::Save(const base::Path& folder,
                                     const SaveOptions& options) {
-  return base::CatchExceptions([&] { return SaveRows(folder, options); });
+  Result<WrittenTable> written = WriteSave(folder, options);
+  Status listed = written.status();
+  if (listed.ok()) listed = WriteSaveList(folder, written->list);
+  EndSave(listed.ok());
+  RETURN_IF_ERROR(listed);
+  return written->stats;
+}
+
+void SparseTable::EndSave(bool counts) {
+  AllLocked all(shards_);
+  for (size_t i = 0; i < shards_.size(); ++i) all[i].EndSave(counts);
 }
 
 Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
                                     uint32_t num_servers) {
-  return base::CatchExceptions(
-      [&] { return LoadRows(folder, server, num_servers); });
+  ASSIGN_OR_RETURN(const SavedModel model,
+                   FindModel(folder, CheckFiles::kByChecksum));
+  return Load(model, server, num_servers);
 }
 
-Result<SaveStats> SparseTable::SaveRows(const base::Path& folder,
-                                        const SaveOptions& options) {
+Result<LoadStats> SparseTable::Load(const SavedModel& model, uint32_t server,
+                                    uint32_t num_servers) {
+  return base::CatchExceptions(
+      [&] { return LoadRows(model, server, num_servers); });
+}
+
+Result<std::unique_ptr<SparseTable>> SparseTable::LoadApart(
+    const SavedModel& model, uint32_t server, uint32_t num_servers) const {
+  SparseTableOptions options = options_;
+  if (options.disk.has_value()) {
+    // The two take turns.
+    std::string& folder = options.disk->folder;
+    if (disk_folder_ == folder) folder += ".loaded";
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<SparseTable> apart, Make(options));
+  apart->disk_is_scratch_ = options.disk.has_value();
+  RETURN_IF_ERROR(apart->Load(model, server, num_servers).status());
+  return apart;
+}
+
+void SparseTable::Take(SparseTable& loaded)
+    FLEET_THREAD_ATTRIBUTE(no_thread_safety_analysis) {
+  // Of which nobody else knows, so that the order of locks is no matter.
+  AllLocked theirs(loaded.shards_);
+  AllLocked ours(shards_);
+  setting_->step = loaded.setting_->step.load();
+  setting_->now = loaded.setting_->now;
+  setting_->options.update.learning_rate =
+      loaded.setting_->options.update.learning_rate;
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    loaded.shards_[i].rows->Replace(*shards_[i].rows, *setting_);
+    std::swap(loaded.shards_[i].rows, shards_[i].rows);
+  }
+  std::swap(loaded.disk_folder_, disk_folder_);
+}
+
+Result<WrittenTable> SparseTable::SaveRows(const base::Path& folder,
+                                           const SaveOptions& options) {
   const bool delta = options.id.kind == SaveKind::kDelta;
   const bool by_score = options.filter == SaveFilter::kByScore;
   const RowLayout& layout = setting_->layout;
@@ -59,12 +111,14 @@ Result<SaveStats> SparseTable::SaveRows(const base::Path& folder,
                               ": its rows have no shows and clicks");
   }
   AllLocked all(shards_);
-  SaveList list;
+  for (size_t i = 0; i < shards_.size(); ++i) all[i].BeginSave();
+  WrittenTable written;
+  SaveList& list = written.list;
   list.table = name();
   list.id = options.id;
   list.step = setting_->step;
   list.time = setting_->now;
-  SaveStats stats;
+  SaveStats& stats = written.stats;
   auto wanted = [&](const RowView& view) {
     if (by_score) {
       return ScoreWanted(*setting_->options.show_click, layout, view.row);
@@ -109,10 +163,8 @@ Result<SaveStats> SparseTable::SaveRows(const base::Path& folder,
     stats.num_erased += header.num_erased;
     stats.byte_size += writer.byte_size();
   }
-  RETURN_IF_ERROR(WriteSaveList(folder, list));
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    all[i].ClearMarks();
-    if (!by_score || !delta) continue;
+  // Scores count from here on, also where the save does not count in the end.
+  for (size_t i = 0; i < shards_.size() && by_score && delta; ++i) {
     uint64_t none = 0;
     RETURN_IF_ERROR(all[i].Sweep(
         SweepKind::kChanges,
@@ -124,12 +176,13 @@ Result<SaveStats> SparseTable::SaveRows(const base::Path& folder,
         },
         &none));
   }
-  return stats;
+  return written;
 }
 
-Result<LoadStats> SparseTable::LoadRows(const base::Path& folder,
+Result<LoadStats> SparseTable::LoadRows(const SavedModel& model,
                                         uint32_t server, uint32_t num_servers) {
-  ASSIGN_OR_RETURN(const std::vector<SaveList> lists, FindSave(folder, name()));
+  const base::Path& folder = model.folder;
+  ASSIGN_OR_RETURN(const std::vector<SaveList> lists, model.ListsOf(name()));
   const RowLayout& layout = setting_->layout;
   LoadStats stats;
   stats.number = lists.back().id.number;

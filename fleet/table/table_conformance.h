@@ -598,6 +598,68 @@ TEST_P(ExpiryConformance, DeltasHoldRowsThatWentAndCameBack) {
   EXPECT_EQ(last->stats().num_rows, 1u);
 }
 
+// Rows go to disk and come back between, where there is one.
+TEST_P(ExpiryConformance, DeltasHoldWhatASaveThatDidNotCountHad) {
+  auto table = Make(Options());
+  std::vector<Key> keys(1000);
+  std::iota(keys.begin(), keys.end(), 0);
+  Pulled(*table, keys);
+  ASSERT_OK(table->Save(folder(), {{.number = 1}}));
+  ASSERT_OK(table->Push(std::vector<Key>{1, 2}, std::vector<float>(4, 1.0f)));
+  for (const SaveKind kind : {SaveKind::kBase, SaveKind::kDelta}) {
+    ASSERT_OK(table->WriteSave(folder(), {{.number = 2, .kind = kind}}));
+    Pulled(*table, keys);
+    ASSERT_OK(table->Push(std::vector<Key>{3}, std::vector<float>(2, 1.0f)));
+    Pulled(*table, keys);
+    table->EndSave(false);
+  }
+  ASSERT_OK_AND_ASSIGN(
+      const SaveStats delta,
+      table->Save(folder(), {{.number = 3, .kind = SaveKind::kDelta}}));
+  EXPECT_EQ(delta.num_rows, 3u);
+  auto other = Make(Options());
+  ASSERT_OK(other->Load(folder(), 0, 1));
+  EXPECT_THAT(Pulled(*other, {1, 3, 4}, false),
+              ElementsAre(0.5, 0.5, 0, 0, 1, 1));
+  // What is erased while a save is written is in the next one.
+  ASSERT_OK(table->WriteSave(folder(), {{4, SaveKind::kDelta}}));
+  EXPECT_EQ(Train(*table, 5), 1000u);
+  table->EndSave(true);
+  ASSERT_OK_AND_ASSIGN(const WrittenTable gone,
+                       table->WriteSave(folder(), {{5, SaveKind::kDelta}}));
+  EXPECT_EQ(gone.stats.num_erased, 1000u);
+  table->EndSave(true);
+  ASSERT_OK_AND_ASSIGN(const WrittenTable none,
+                       table->WriteSave(folder(), {{6, SaveKind::kDelta}}));
+  EXPECT_EQ(none.stats.num_erased, 0u);
+  EXPECT_EQ(none.stats.num_rows, 0u);
+}
+
+TEST_P(ExpiryConformance, TakesWhatWasLoadedApart) {
+  auto table = Make(Options());
+  Pulled(*table, {1, 2});
+  ASSERT_OK(table->Push(std::vector<Key>{1}, Ones()));
+  ASSERT_OK(table->Save(folder(), {}));
+  ASSERT_OK_AND_ASSIGN(const SavedModel model,
+                       FindModel(folder(), CheckFiles::kByChecksum));
+  // Twice: what is on disk moves each time.
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK(table->Push(std::vector<Key>{1, 9}, std::vector<float>(4, 1.0f)));
+    const std::vector<float> before = Pulled(*table, {1, 9}, false);
+    {
+      ASSERT_OK_AND_ASSIGN(auto apart, table->LoadApart(model, 0, 1));
+      EXPECT_EQ(Pulled(*table, {1, 9}, false), before);
+      table->Take(*apart);
+    }
+    EXPECT_EQ(table->stats().num_rows, 2u);
+    EXPECT_THAT(Pulled(*table, {1, 2}, false), ElementsAre(0.5, 0.5, 1, 1));
+    ASSERT_OK_AND_ASSIGN(const WrittenTable delta,
+                         table->WriteSave(folder(), {{7, SaveKind::kDelta}}));
+    EXPECT_EQ(delta.stats.num_rows, 0u);
+    table->EndSave(false);
+  }
+}
+
 TEST_P(ExpiryConformance, TellsGeoWorkersThatRowsAreGone) {
   SparseTableOptions options = Options();
   options.num_geo_workers = 2;

@@ -174,7 +174,6 @@ class Trainer final {
     RETURN_IF_ERROR(client.Barrier("before a save", Soon()));
     if (worker_ == 0) {
       PsClient::SaveOptions options;
-      options.number = static_cast<uint64_t>(++num_saves_);
       const Status saved = client.Save(flags_.Text("save"), options, Soon());
       std::printf("SAVED %s\n", saved.ToString().c_str());
       std::fflush(stdout);
@@ -234,7 +233,6 @@ class Trainer final {
   const size_t batch_;
   const bool sync_;
   const bool ones_;
-  int num_saves_ = 0;
   std::vector<float> weights_;
 };
 
