@@ -283,6 +283,15 @@ def save_rows():
             dd = min(dd, dd_seconds(folder, byte_size))
     for name, ours in (("save", save), ("load", load)):
         yield Row(f"{name} 1 M rows of 16", ours * 1e3, dd * 1e3, "ms", 1.5, "dd")
+    with (
+        tempfile.TemporaryDirectory(dir=ROOT / "build") as folder,
+        contextlib.closing(Tables(build("tables"))) as tables,
+    ):
+        base, delta, base_seconds, seconds = map(float, tables.ask(f"deltas {folder}"))
+    name = "delta after 1 % of 1 M rows changed"
+    yield Row(name, delta / 1e6, base / 1e6, "MB", 0.012, "the base")
+    name = "load a base and 100 such deltas"
+    yield Row(name, seconds * 1e3, base_seconds * 1e3, "ms", 1.5, "the base")
 
 
 # ---- a server that dies

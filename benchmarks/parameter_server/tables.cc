@@ -8,6 +8,9 @@
 //   memory        the most bytes a row takes while a table grows to 10 M rows
 //   save FOLDER   seconds and bytes of a save of 1 M rows
 //   load FOLDER   seconds
+//   deltas FOLDER bytes of a base of 1 M rows by a server, and of a delta after
+//                 a hundredth of them changed; seconds to load the base, and to
+//                 load what a hundred such deltas have left
 
 #include <algorithm>
 #include <chrono>
@@ -28,6 +31,7 @@
 
 #include "fleet/ps/client.h"
 #include "fleet/ps/server.h"
+#include "fleet/table/save_manifest.h"
 #include "fleet/table/sparse_table.h"
 #include "fleet/testing/benchmark_keys.h"
 
@@ -237,6 +241,67 @@ double WorstBytesOfARow() {
   return worst;
 }
 
+// A base by one server, then a hundred deltas, each after a hundredth of the
+// rows changed.
+std::string Deltas(const std::string& folder) {
+  fleet::ps::PsServer server({});
+  Check(server.AddSparse(kZipf, MakeTable("emb")));
+  auto client = PsClient::Connect(
+      1,
+      [&](uint32_t,
+          Deadline) -> fleet::Result<std::unique_ptr<fleet::channel::Channel>> {
+        return server.ConnectInProcess("worker 0");
+      },
+      {}, Soon());
+  Check(client.status());
+  std::vector<float> rows(kRequest * kDim);
+  Fill(kZipfRows, [&](const std::vector<Key>& keys) {
+    Check((*client)->Pull(kZipf, keys, rows, {}, Soon()));
+  });
+  auto newest = [&] {
+    auto model =
+        fleet::table::FindModel(folder, fleet::table::CheckFiles::kBySize);
+    Check(model.status());
+    return *model;
+  };
+  auto load = [&](uint64_t number) {
+    auto table = MakeTable("emb");
+    return Seconds([&] {
+      auto model = fleet::table::FindModel(
+          folder, fleet::table::CheckFiles::kByChecksum, {number});
+      Check(model.status());
+      Check(table->Load(*model, 0, 1).status());
+    });
+  };
+  Check((*client)->Save(folder, {}, Soon()));
+  const uint64_t base_byte_size = newest().base_byte_size();
+  uint64_t delta_byte_size = 0;
+  double base_seconds = std::numeric_limits<double>::infinity();
+  double seconds = base_seconds;
+  size_t longest = 0;
+  std::vector<Key> keys(kZipfRows / 100);
+  for (uint64_t i = 0; i < 100; ++i) {
+    for (uint64_t k = 0; k < keys.size(); ++k) keys[k] = k * 100 + i;
+    Check((*client)->Push(kZipf, keys,
+                          std::span(rows).first(keys.size() * kDim), Soon()));
+    Check((*client)->Save(folder, {.kind = fleet::table::SaveKind::kDelta},
+                          Soon()));
+    const fleet::table::SavedModel model = newest();
+    if (i == 0) delta_byte_size = model.deltas_byte_size();
+    // The longest way there is, and its base, in turns.
+    if (!WantsNewBase(model) || model.saves.size() <= longest) continue;
+    longest = model.saves.size();
+    for (int turn = 0; turn < 7; ++turn) {
+      base_seconds = std::min(base_seconds, load(model.saves[0].number));
+      seconds = std::min(seconds, load(model.number));
+    }
+  }
+  std::ostringstream out;
+  out << base_byte_size << ' ' << delta_byte_size << ' ' << base_seconds << ' '
+      << seconds;
+  return out.str();
+}
+
 }  // namespace
 
 int main() {
@@ -284,6 +349,8 @@ int main() {
       });
       Check(fleet::table::RemoveOlderSaves(folder, "emb", save_number));
       std::cout << seconds << ' ' << byte_size << std::endl;
+    } else if (what == "deltas") {
+      std::cout << Deltas(folder) << std::endl;
     } else if (what == "load") {
       loaded = MakeTable("emb");
       const double seconds =

@@ -446,7 +446,7 @@ uint64_t SavedModel::deltas_byte_size() const {
 
 bool WantsNewBase(const SavedModel& model) {
   constexpr size_t kDeltas = 100;
-  return model.deltas_byte_size() > model.base_byte_size() / 4 ||
+  return model.deltas_byte_size() > model.base_byte_size() / 6 ||
          model.saves.size() > kDeltas;
 }
 

@@ -65,8 +65,9 @@ struct SavedModel {
   uint64_t deltas_byte_size() const;
 };
 
-// Deltas make a load longer. When their bytes exceed a quarter of the base's,
-// or there are a hundred, the next save should be a base.
+// Deltas make a load longer: a row of one takes two to three times as long as a
+// row of the base. When their bytes exceed a sixth of the base's, or there are
+// a hundred, the next save should be a base.
 bool WantsNewBase(const SavedModel& model);
 
 enum class CheckFiles {

@@ -279,6 +279,8 @@ Result<LoadStats> SparseTable::LoadRows(const SavedModel& model,
   std::jthread populating;
   auto reserve = [&](const RowsHeader& header) -> Status {
     RETURN_IF_ERROR(check(header));
+    // Most rows of a delta are there already.
+    if (!base) return OkStatus();
     const uint64_t of_shard = RowsOfShard(header, num_servers, shards_.size());
     std::vector<std::span<std::byte>> memory;
     for (size_t i = 0; i < shards_.size(); ++i) {
