@@ -278,7 +278,7 @@ TEST_F(ServingTest, SaysWhichAcknowledgedUpdatesAServerLost) {
     const std::vector<float> weights(3, 1.0f);
     ASSERT_OK(client->Push(kRows, keys, ones, Soon()));
     ASSERT_OK(other->Push(kRows, keys, ones, Soon()));
-    ASSERT_OK(client->Save(folder_ + "/model", {.number = 1}, Soon()));
+    ASSERT_OK(client->Save(folder_ + "/model", {}, Soon()));
     // On several lanes.
     std::vector<std::thread> threads;
     for (int t = 0; t < 3; ++t) {
@@ -350,7 +350,7 @@ TEST_F(ServingTest, CountsSumsThatWaitedForTheEndOfTheirStepAsLost) {
     ASSERT_OK(client->FinishStep({}, {}, Soon()));
   }
   ASSERT_OK(client->Accumulate(kRows, keys, ones, Soon()));
-  ASSERT_OK(client->Save(folder_ + "/model", {.number = 1}, Soon()));
+  ASSERT_OK(client->Save(folder_ + "/model", {}, Soon()));
   serving->reset();
   serving = Serving::Start(options);
   ASSERT_OK(serving);
