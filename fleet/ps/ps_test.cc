@@ -358,7 +358,7 @@ TEST_P(PsConformance, NamesOfTablesNeverLeadOutOfAFolder) {
   }
   ASSERT_OK(client->AssignDense(kDense, std::vector<float>(kDenseSize, 3.0f),
                                 Soon()));
-  ASSERT_OK(client->Save(folder, {.number = 1, .text = true}, Soon()));
+  ASSERT_OK(client->Save(folder, {.text = true}, Soon()));
   EXPECT_THAT(*base::ListFolder(temporary.path()), ElementsAre("a"));
   EXPECT_THAT(*base::ListFolder(temporary.path() / "a"), ElementsAre("b"));
   ASSERT_OK(client->Load(folder, Soon()));
