@@ -377,9 +377,11 @@ Tensor AdaptiveMaxGrad(const Tensor& input, const Tensor& mask,
   Tensor image = AsImage(ChannelsFirst(input, last));
   Tensor dy = AsImage(ChannelsFirst(dout, last));
   Tensor index = AsImage(ChannelsFirst(mask, last));
-  Tensor dx = image.dim() == 4
-                  ? at::adaptive_max_pool2d_backward(dy, image, index)
-                  : at::adaptive_max_pool3d_backward(dy, image, index);
+  // ATen reads the indices of three dimensions in the order of their memory.
+  Tensor dx =
+      image.dim() == 4
+          ? at::adaptive_max_pool2d_backward(dy, image, index)
+          : at::adaptive_max_pool3d_backward(dy, image, index.contiguous());
   return BackToLayout(FromImage(dx, input), last);
 }
 

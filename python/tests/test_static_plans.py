@@ -320,6 +320,36 @@ def test_pools_without_convolutions(pool):
     convolved(lambda: nn.Sequential(nn.BatchNorm2D(3), nn.GELU(), pool), (2, 3, 4, 5))
 
 
+@pytest.mark.parametrize("adaptive", [True, False])
+@pytest.mark.parametrize(("op", "rank"), [("pool2d", 2), ("pool3d", 3)])
+def test_max_pools_with_channels_last(op, rank, adaptive):
+    """Their indices lie otherwise in a plan than where the kernel wrote them."""
+
+    class Pool(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Linear(5, 5)
+
+        def forward(self, x):
+            layout = "NHWC" if rank == 2 else "NDHWC"
+            settings = {"adaptive": True} if adaptive else {"strides": [2] * rank}
+            y = getattr(paddle._ops, op)(
+                self.scale(x),
+                ksize=[2] * rank,
+                pooling_type="max",
+                data_format=layout,
+                **settings,
+            )[0]
+            return paddle.mean(y * y)
+
+    rng = np.random.default_rng(0)
+    batches = [
+        [rng.standard_normal([2, *[4] * rank, 5]).astype("float32")]
+        for _ in range(STEPS)
+    ]
+    assert_all_ways_agree(Pool, OPTIMIZERS["sgd"], batches)
+
+
 def test_a_bilinear_layer_is_the_same_to_the_bit():
     def loss(m, x, y):
         return m.layer(x, y).mean()

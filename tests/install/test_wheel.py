@@ -111,11 +111,11 @@ def test_fleetrun_and_the_launch_module_start_that_python(installed, tmp_path):
 
 
 def test_it_needs_the_known_libraries_and_no_others(installed):
-    """The C and C++ libraries, torch's, and oneDNN and Highway where they were there
-    when it was built. RocksDB, UCX and MPI are never among them: their modules are
+    """The C and C++ libraries, torch's, OpenSSL's, and oneDNN and Highway where they
+    were there when it was built. RocksDB, UCX and MPI are never among them: their modules are
     loaded on first use."""
     known = (
-        r"(ld-linux.*|libc|libm|libgcc_s|libstdc\+\+|libdnnl|libhwy|libcrypto|libc10"
+        r"(ld-linux.*|libc|libm|libgcc_s|libstdc\+\+|libdnnl|libhwy|libssl|libcrypto|libc10"
         r"|libtorch|libtorch_cpu|libfleet|libfleet_core)\.so.*"
     )
     on_first_use = MODULES - {"libfleet_nccl.so"}
