@@ -91,6 +91,7 @@ void Fill(uint64_t num_rows,
 void RunServer(int out) {
   fleet::ps::PsServerOptions options;
   options.processes_on_host = 2;
+  options.num_workers = 2;
   fleet::ps::PsServer server(options);
   Check(server.AddSparse(kZipf, MakeTable("zipf")));
   Check(server.AddSparse(kUniform, MakeTable("uniform")));
@@ -148,6 +149,7 @@ class Speed {
     address.port = port;
     fleet::ps::PsClientOptions options;
     options.shared_memory = shared_memory;
+    options.worker = shared_memory ? 0 : 1;  // two workers of one server
     auto client = PsClient::Connect({address}, options, Soon());
     Check(client.status());
     return std::move(client).value();
