@@ -25,7 +25,7 @@ struct LocalPeer {
   Status CheckUser(uid_t self = geteuid()) const;
 };
 
-// Of a connected unix socket.
+// The peer of a connected unix socket.
 Result<LocalPeer> PeerOf(int fd);
 
 // Both at once: whether the peer may be spoken to.

@@ -324,7 +324,7 @@ class OpenSslStream final : public TlsStream {
   const base::Descriptor fd_;
   const Digest key_;
 
-  // Of the writer alone.
+  // Used by the writer alone.
   std::array<std::byte, kRecord> stage_;
   size_t begun_ = 0;  // bytes of a record that OpenSSL has and has not sent
   uint64_t records_ = 0;

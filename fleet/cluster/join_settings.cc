@@ -58,7 +58,7 @@ Result<std::string> ReadSecretFile(const std::string& path) {
   if (!S_ISREG(facts.st_mode)) {
     return InvalidArgument("the secret file ", path, " is no plain file");
   }
-  // Of what was opened: the name may mean another file by now.
+  // The facts of what was opened: the name may mean another file by now.
   RETURN_IF_ERROR(CheckOwners(path, facts));
   std::string secret(kMaxSecretByteSize + 1, '\0');
   const ssize_t got = read(file.get(), secret.data(), secret.size());

@@ -25,7 +25,7 @@ enum class LauncherWord : char {
   kOthersFailed = 'o',  // another process has failed; if it fails, by that
 };
 
-// Of kFailed and kOthersFailed the first that is said counts, the others are
+// The first of kFailed and kOthersFailed that is said counts; later ones are
 // not sent.
 void TellLauncher(LauncherWord word);
 

@@ -15,7 +15,7 @@ class OpLibrary final {
 
   const Op* Find(std::string_view name) const { return kernels_.Find(name); }
   std::vector<const Op*> All() const { return kernels_.All(); }
-  // Of all ops, also those without kernels.
+  // The definitions of all ops, also of those without kernels.
   const program::OpRegistry& definitions() const { return definitions_; }
 
  private:

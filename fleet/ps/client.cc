@@ -392,7 +392,7 @@ Result<uint64_t> PsClient::BeginTurn(Deadline deadline) {
     (void)EndTurn(turn, Deadline::After(kTimeToGiveUp));
     return begun;
   }
-  // Of before: a cut that still waits is told again.
+  // An earlier wish is forgotten: a cut that still waits is told again.
   lanes_.clear_cut_wanted();
   return turn;
 }

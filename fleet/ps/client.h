@@ -84,7 +84,7 @@ class PsClient final {
   static Result<std::unique_ptr<PsClient>> Connect(
       const std::vector<channel::Address>& servers,
       const PsClientOptions& options, Deadline deadline);
-  // The same with connections from elsewhere, say PsServer::ConnectInProcess.
+  // Connects by connections from elsewhere, say PsServer::ConnectInProcess.
   static Result<std::unique_ptr<PsClient>> Connect(
       uint32_t num_servers, OpenConnection open, const PsClientOptions& options,
       Deadline deadline);
@@ -252,7 +252,7 @@ class PsClient final {
   // that has no values for a dense one, which nobody could make up for.
   Status RestoreTables(channel::Channel& channel, Deadline deadline);
   Status RestoreRates(channel::Channel& channel, Deadline deadline);
-  // The same request to every server.
+  // Sends one request to every server.
   Status RunOnAll(
       const CallName& name, const RequestHead& head, const std::string& body,
       Deadline deadline,
@@ -296,7 +296,7 @@ class PsClient final {
   Status LoadTables(const std::string& folder, Deadline deadline);
   Status ReadTables(uint64_t token, const std::string& folder,
                     Deadline deadline);
-  // The same request to the first server.
+  // Sends one request to the first server.
   Status RunOnFirst(
       const CallName& name, const RequestHead& head, const std::string& body,
       Deadline deadline,

@@ -32,8 +32,8 @@ class Gathering final {
  private:
   struct Round {
     std::map<int, std::string> given;
-    // Of the round before. Nobody gets past the next round before everybody
-    // has taken it.
+    // What the round before gave. Nobody gets past the next one before
+    // everybody has taken it.
     std::vector<std::string> all;
   };
 

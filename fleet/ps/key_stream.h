@@ -33,7 +33,7 @@ class KeyStream final {
   // All of them.
   void Finish() { (void)Reach(0, SIZE_MAX); }
 
-  // Of the different keys of `server`, those from `begin` on.
+  // The different keys of `server`, from `begin` on.
   std::span<const Key> keys(uint32_t server, size_t begin, size_t count) const;
   // How often each of them occurs, after Finish.
   void Count(uint32_t server, size_t begin, std::span<uint32_t> counts) const;

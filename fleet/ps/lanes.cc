@@ -238,7 +238,7 @@ auto Lanes::InSlices(uint32_t server, Deadline deadline, const Wait& wait)
     } else {
       code = outcome.status().code();
     }
-    // Of two lost connections that which carries nothing knows why.
+    // The connection that carries nothing knows why both are lost.
     if (code == StatusCode::kUnavailable) RETURN_IF_ERROR(CheckLife(server));
     if (code != StatusCode::kDeadlineExceeded || deadline.expired()) {
       return outcome;

@@ -93,7 +93,7 @@ struct Lane {
   struct Connection {
     std::unique_ptr<channel::Channel> channel;  // null: to be opened
     uint64_t next_sequence = 1;
-    // Of the call that runs.
+    // Numbers of the call that runs.
     uint64_t first_sequence = 1;
     size_t sent = 0;
     size_t received = 0;
@@ -226,7 +226,7 @@ class Lanes final {
   std::atomic<bool> cut_wanted_ = false;
 
   mutable base::Mutex mutex_;
-  // Of each server; 0: not heard yet.
+  // The epoch of each server; 0: not heard yet.
   std::vector<uint64_t> epochs_ GUARDED_BY(mutex_);
   UpdateCounts lost_ GUARDED_BY(mutex_);
   // What ends all calls, once it is so.

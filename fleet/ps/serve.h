@@ -57,7 +57,7 @@ struct ServeOptions {
 Result<ServeOptions> ReadServeOptions(const cluster::Role& role,
                                       const cluster::Environment& env);
 
-// The same for the client of a worker, and where its servers are.
+// What the client of a worker is made from, and where its servers are.
 struct ConnectOptions {
   PsClientOptions client;
   std::vector<channel::Address> servers;
@@ -96,7 +96,7 @@ class Serving final {
   const ServeOptions options_;
   const Deadline::TimePoint begin_;
   PsServer server_;
-  // Of the report before.
+  // What the report before this one said, and when.
   PsServerCounters reported_;
   Deadline::TimePoint reported_at_;
 };

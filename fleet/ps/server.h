@@ -195,7 +195,7 @@ class PsServer final {
     std::string manifest;  // at server 0, as far as it came
     bool counts = false;   // it is written
   };
-  // The same for a load: tables that are filled beside those that serve.
+  // A load under way: tables that are filled beside those that serve.
   struct Loading {
     uint64_t token = 0;
     table::SavedModel model;
@@ -217,16 +217,16 @@ class PsServer final {
     static constexpr size_t kNumOutcomes = 16;
     std::array<std::pair<uint64_t, Status>, kNumOutcomes> outcomes
         GUARDED_BY(mutex);
-    // Of a dense gradient that comes in parts.
+    // The values so far of a dense gradient that comes in parts.
     std::vector<float> gathered GUARDED_BY(mutex);
-    // Of which table, and how many values of it are here.
+    // Whose gradient that is, and how many values of it are here.
     TableId parts_of GUARDED_BY(mutex) = kNoTable;
     uint64_t num_gathered GUARDED_BY(mutex) = 0;
     // The last request after which no part was missing.
     uint64_t whole_sequence GUARDED_BY(mutex) = 0;
     UpdateCounts applied GUARDED_BY(mutex);
-    // Of these, sums that wait for the end of the step `waiting_step`, and the
-    // last request before them.
+    // Those of `applied` that wait as sums for the end of the step
+    // `waiting_step`, and the last request before them.
     UpdateCounts waiting GUARDED_BY(mutex);
     uint64_t waiting_step GUARDED_BY(mutex) = 0;
     uint64_t before_waiting GUARDED_BY(mutex) = 0;
@@ -388,8 +388,8 @@ class PsServer final {
       GUARDED_BY(mutex_);
   std::map<int, uint64_t> newest_ GUARDED_BY(mutex_);  // incarnations
 
-  // Of the step that workers finish: those without gradients, and whether the
-  // one before was of such alone.
+  // Workers without gradients in the step that is being finished, and whether
+  // the step before had only such.
   base::Mutex idle_mutex_;
   std::set<int> idle_workers_ GUARDED_BY(idle_mutex_);
   bool all_idle_ GUARDED_BY(idle_mutex_) = false;

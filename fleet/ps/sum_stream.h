@@ -36,7 +36,7 @@ class SumStream final {
   // no more. Returns how many it has.
   size_t Reach(uint32_t server, size_t count);
 
-  // Of the keys of `server` that can go, those from `begin` on. Good until the
+  // The keys of `server` that can go, from `begin` on. Good until the
   // next Reach.
   std::span<const Key> keys(uint32_t server, size_t begin, size_t count) const {
     return std::span(of_server_[server].keys).subspan(begin, count);
@@ -78,7 +78,7 @@ class SumStream final {
 
   RepeatFilter filter_;
   std::vector<OfServer> of_server_;
-  // Of keys that may occur again, by number.
+  // Sums of keys that may occur again, by the number of the key.
   DistinctKeys repeats_;
   std::vector<float> sums_;
   std::vector<float> sums_of_shows_;

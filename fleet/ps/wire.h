@@ -84,7 +84,7 @@ inline constexpr uint32_t kFlagCounts = 2;       // kPull: u32 each behind keys
 inline constexpr uint32_t kFlagShows = 8;        // f32 show, f32 click
 inline constexpr uint32_t kFlagDense = 32;       // sections of dense tables
 inline constexpr uint32_t kFlagIdle = 64;        // kFinishStep: no gradients
-// Of a section:
+// Flags of a section:
 inline constexpr uint32_t kFlagLast = 4;    // the gradient is whole
 inline constexpr uint32_t kFlagIfNew = 16;  // kAssign: unless it has values
 

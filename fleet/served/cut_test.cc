@@ -35,7 +35,7 @@ constexpr TableId kWeights{2};
 constexpr size_t kNumWeights = 3000;
 constexpr int kWorkers = 4;
 
-// Of one worker, on both servers.
+// The keys of one worker, which lie on both servers.
 std::vector<int64_t> KeysOf(int worker) {
   std::vector<int64_t> keys;
   for (int i = 0; i < 8; ++i) keys.push_back(100 * worker + i);

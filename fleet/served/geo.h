@@ -45,8 +45,8 @@ class GeoRows final {
     std::vector<float> deltas;
   };
   Result<Changes> TakeOwnChanges();
-  // Of keys that others changed those that are here. The others are asked for
-  // when they are needed: who is asking for one now asks again, when
+  // Keeps of keys that others changed those that are here. The others are asked
+  // for when they are needed: who is asking for one now asks again, when
   // num_forgotten has changed.
   void ForgetUnknown(std::vector<Key>& keys);
   uint64_t num_forgotten() const { return num_forgotten_; }

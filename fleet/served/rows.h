@@ -38,7 +38,7 @@ class ServedTables final {
   std::map<TableId, const ServedTable> tables_ GUARDED_BY(mutex_);
 };
 
-// Of a sparse table.
+// The options of a sparse table.
 const table::SparseTableOptions& SparseOptions(const ServedTable& table);
 inline size_t DimOf(const ServedTable& table) {
   return SparseOptions(table).dim;
@@ -119,7 +119,8 @@ void Spread(size_t dim, std::span<const float> rows,
 void Collect(std::span<const RowsOfIds> lookups, const LookupOptions& options,
              std::vector<Key>& keys);
 
-// Of worker 0, then of the servers; see Synchronizer::Initialize.
+// First values: worker 0 gives them, the others take those of the servers. See
+// Synchronizer::Initialize.
 Status InitializeDense(ps::PsClient& client, bool is_first_worker,
                        std::span<const DenseValues> values, Deadline deadline);
 

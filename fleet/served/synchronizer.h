@@ -126,8 +126,8 @@ struct HeldValues {
   uint64_t version = 0;  // the synchronizer's; 0: none of its values
 };
 
-// Of one worker; thread-safe. Errors name table and server. Once a background
-// thread has failed, every call returns its error.
+// One worker has one; thread-safe. Errors name table and server. Once a
+// background thread has failed, every call returns its error.
 //
 // Trainer threads share one Synchronizer: see BeginThreads.
 class Synchronizer {

@@ -49,7 +49,7 @@ class EnteringKeys final {
     }
     return TakePart(part, enter);
   }
-  // The same with all that are left.
+  // Enters all that are left.
   template <typename Enter>
   Status TakeAll(Enter enter) {
     for (size_t part = 0; part < kParts; ++part) {
@@ -59,7 +59,7 @@ class EnteringKeys final {
   }
 
  private:
-  // Of the index of a million keys a 256th stays in the second-level cache,
+  // A 256th of the index of a million keys stays in the second-level cache,
   // and 2048 keys reach most of its lines. So each line comes from memory
   // twice, not three or four times, and beside others of its page.
   static constexpr int kShift = 64 - 8;

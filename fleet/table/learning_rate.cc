@@ -75,7 +75,7 @@ struct Rate {
                : d.rates[static_cast<size_t>(it - d.until.begin())];
   }
 
-  // Of how many a schedule is in the last one.
+  // How many cycles have begun.
   static double Cycles(double periods) {
     return std::max(1.0, std::ceil(periods));
   }

@@ -114,7 +114,7 @@ struct RateWarmup {
 struct LearningRate {
   double base = 0.01;
   RateSchedule schedule;
-  // Of this parameter alone (ParamAttr's learning_rate).
+  // The factor of this parameter alone (ParamAttr's learning_rate).
   double factor = 1.0;
   // The number that the schedule gives the table's step 0.
   uint64_t first_step = 0;

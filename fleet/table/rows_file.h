@@ -55,7 +55,7 @@ class RowsWriter final {
 
   // After Commit.
   uint64_t byte_size() const;
-  // Of all bytes.
+  // The CRC-32C of all bytes.
   uint32_t checksum() const;
 
  private:

@@ -32,7 +32,8 @@ struct SaveManifest {
   // By server: what it knows of workers, for a server that is started again
   // within the job. Opaque here.
   std::vector<std::string> ledgers;
-  // Of every table of every server. Their numbers and kinds are the manifest's.
+  // What every server wrote of every table. Numbers and kinds are the
+  // manifest's.
   std::vector<SaveList> lists;
 
   uint32_t num_servers() const { return static_cast<uint32_t>(ledgers.size()); }
@@ -43,7 +44,7 @@ std::string Encode(const SaveManifest& manifest);
 // DataLoss says what does not fit.
 Result<SaveManifest> DecodeManifest(std::string_view text);
 
-// The same for what one server wrote of one table, on its way to who writes the
+// What one server wrote of one table, as bytes on its way to who writes the
 // manifest.
 std::string Encode(const SaveList& list);
 Result<SaveList> DecodeSaveList(std::string_view text);

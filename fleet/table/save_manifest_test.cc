@@ -146,7 +146,7 @@ TEST(SaveManifest, ThatIsDamagedSaysSo) {
                 HasCode(StatusCode::kDataLoss))
         << at;
   }
-  // Of which the checksum is right, but nothing else.
+  // A manifest whose checksum is right, but nothing else.
   const auto crafted = [&](auto change) {
     SaveManifest other = manifest;
     change(other);

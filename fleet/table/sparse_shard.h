@@ -254,7 +254,7 @@ class SparseShard final {
   // Gradients that wait for ApplyAccumulated.
   KeySet waiting_;
   std::vector<float> waiting_sums_;
-  // Of the same keys; empty when nobody counted any.
+  // Shows and clicks of these keys; empty when nobody counted any.
   std::vector<float> waiting_shows_;
   std::vector<float> waiting_clicks_;
 

@@ -99,7 +99,7 @@ class SparseTable final {
 
   // Adds to the rows, without a rule. Makes rows whatever the entry rule says.
   Status Add(std::span<const Key> keys, std::span<const float> deltas);
-  // The same for a worker of geo training: others are told by TakeChanges.
+  // Adds for a worker of geo training: others are told by TakeChanges.
   Status AddFrom(int worker, std::span<const Key> keys,
                  std::span<const float> deltas);
   // The keys that workers other than this one added to since its last call,
@@ -154,10 +154,10 @@ class SparseTable final {
   // Save.
   Result<LoadStats> Load(const SavedModel& model, uint32_t server,
                          uint32_t num_servers);
-  // The same with the newest save in the folder that is whole.
+  // Loads the newest save in the folder that is whole.
   Result<LoadStats> Load(const base::Path& folder, uint32_t server,
                          uint32_t num_servers);
-  // The same into another table, which is what Load would make of this one.
+  // Loads into another table, which is what Load would make of this one.
   Result<std::unique_ptr<SparseTable>> LoadApart(const SavedModel& model,
                                                  uint32_t server,
                                                  uint32_t num_servers) const;

@@ -87,7 +87,7 @@ Result<std::unique_ptr<SparseTable>> SparseTable::LoadApart(
 
 void SparseTable::Take(SparseTable& loaded)
     FLEET_THREAD_ATTRIBUTE(no_thread_safety_analysis) {
-  // Of which nobody else knows, so that the order of locks is no matter.
+  // Nobody else knows of `loaded`, so that the order of locks is no matter.
   AllLocked theirs(loaded.shards_);
   AllLocked ours(shards_);
   setting_->step = loaded.setting_->step.load();

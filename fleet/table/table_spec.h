@@ -15,7 +15,7 @@
 
 namespace fleet::table {
 
-// The same on all servers and workers of a job.
+// Names one table on all servers and workers of a job.
 enum class TableId : uint32_t {};
 
 // A dense parameter; each server takes its part (PartOfServer with the table's
