@@ -4,14 +4,10 @@
 
 namespace fleet::channel {
 
-Status CheckTls() {
-  return Unimplemented(
-      "Fleet was built without OpenSSL: connections are not encrypted");
-}
-
 Result<std::unique_ptr<TlsStream>> MakeTlsStream(base::Descriptor, Side,
                                                  const Digest&) {
-  return CheckTls();
+  return Unimplemented(
+      "Fleet was built without OpenSSL: connections are not encrypted");
 }
 
 }  // namespace fleet::channel

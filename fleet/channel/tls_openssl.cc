@@ -336,8 +336,6 @@ class OpenSslStream final : public TlsStream {
 
 }  // namespace
 
-Status CheckTls() { return OkStatus(); }
-
 Result<std::unique_ptr<TlsStream>> MakeTlsStream(base::Descriptor fd, Side side,
                                                  const Digest& key) {
   auto stream = std::make_unique<OpenSslStream>(std::move(fd), key);

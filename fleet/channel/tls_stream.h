@@ -18,9 +18,6 @@
 
 namespace fleet::channel {
 
-// Ok where there is TLS, Unimplemented where Fleet was built without it.
-Status CheckTls();
-
 class TlsStream : public ByteStream {
  public:
   // Goes on with the handshake as far as bytes have come; true when it is over,
