@@ -58,4 +58,22 @@ std::string NameOfFile(std::string_view file_name) {
   return name;
 }
 
+std::optional<std::string> NameUnderConstruction(std::string_view name) {
+  constexpr std::string_view kEnding = ".tmp";
+  if (!name.starts_with('.') || !name.ends_with(kEnding)) return std::nullopt;
+  name.remove_prefix(1);
+  name.remove_suffix(kEnding.size());
+  // The process and its count.
+  for (int i = 0; i < 2; ++i) {
+    const size_t dot = name.rfind('.');
+    if (dot == std::string_view::npos || dot + 1 == name.size() ||
+        name.find_first_not_of("0123456789", dot + 1) !=
+            std::string_view::npos) {
+      return std::nullopt;
+    }
+    name = name.substr(0, dot);
+  }
+  return std::string(name);
+}
+
 }  // namespace fleet::base

@@ -6,6 +6,7 @@
 #ifndef FLEET_BASE_FILE_NAME_H_
 #define FLEET_BASE_FILE_NAME_H_
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,11 @@ std::string FileNameOf(std::string_view name);
 
 // The name that FileNameOf was given.
 std::string NameOfFile(std::string_view file_name);
+
+// The file that AtomicFile (file_system.h) was writing under this temporary
+// name; nothing for other names. When its process has died, it is of no use to
+// anybody.
+std::optional<std::string> NameUnderConstruction(std::string_view name);
 
 }  // namespace fleet::base
 

@@ -52,5 +52,14 @@ TEST(FileName, GivesEveryNameItsOwnFile) {
   EXPECT_EQ(names.size(), files.size());
 }
 
+TEST(NameUnderConstruction, IsThatOfTheFile) {
+  EXPECT_EQ(NameUnderConstruction(".emb.7.0-of-2.0.rows.4711.3.tmp"),
+            "emb.7.0-of-2.0.rows");
+  for (const char* other : {"emb.rows.1.2.tmp", ".emb.rows.1.2", ".emb.tmp",
+                            ".emb.1.x.tmp", ".1.2.", ".emb.1..tmp", ""}) {
+    EXPECT_EQ(NameUnderConstruction(other), std::nullopt) << other;
+  }
+}
+
 }  // namespace
 }  // namespace fleet::base

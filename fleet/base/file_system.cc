@@ -38,7 +38,8 @@ Path TemporaryPath(const Path& path) {
                                  ".", counter.fetch_add(1), ".tmp");
 }
 
-// A renamed file is safe only once its folder's entry is on disk.
+}  // namespace
+
 Status SyncFolder(const Path& folder) {
   const Descriptor descriptor(
       ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -50,8 +51,6 @@ Status SyncFolder(const Path& folder) {
   }
   return OkStatus();
 }
-
-}  // namespace
 
 Result<AtomicFile> AtomicFile::Create(const Path& requested) {
   if (!requested.has_filename()) {

@@ -92,6 +92,10 @@ Result<std::vector<std::string>> ListFolder(const Path& folder);
 // Makes a folder and the ones above it; fine when it is there already.
 Status MakeFolders(const Path& folder);
 
+// The names in a folder are on the disk: a file that was made or renamed is
+// safe only then.
+Status SyncFolder(const Path& folder);
+
 // Removes one file or empty folder. NotFound when there is none.
 Status Remove(const Path& path);
 

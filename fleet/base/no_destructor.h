@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 namespace fleet::base {
@@ -20,6 +21,9 @@ namespace fleet::base {
 // Thread-safe as T is; its first use is, as that of every local static.
 template <typename T>
 class NoDestructor final {
+  static_assert(!std::is_trivially_destructible_v<T>,
+                "a static variable of this type is not destroyed anyway");
+
  public:
   template <typename... Args>
   explicit NoDestructor(Args&&... args) {
