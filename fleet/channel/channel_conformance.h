@@ -148,22 +148,21 @@ TEST_P(ChannelConformance, BothDirectionsRunAtOnce) {
   // More than any channel holds: a channel whose directions waited for each
   // other would stand still.
   constexpr size_t kSize = 16 << 20;
-  auto send = [](Channel& channel, uint32_t seed) {
-    for (int i = 0; i < 3; ++i) {
-      ASSERT_OK(channel.Send(Pattern(kSize, seed), Soon()));
-    }
+  auto send = [](Channel& channel, const Message& message) {
+    for (int i = 0; i < 3; ++i) ASSERT_OK(channel.Send(message, Soon()));
   };
-  auto receive = [](Channel& channel, uint32_t seed) {
+  auto receive = [](Channel& channel, const Message& message) {
     for (int i = 0; i < 3; ++i) {
       Message got(kSize);
       ASSERT_OK(channel.Recv(got, Soon()));
-      ASSERT_TRUE(got == Pattern(kSize, seed));
+      ASSERT_TRUE(got == message);
     }
   };
-  std::thread a_sends([&] { send(a(), 1); });
-  std::thread b_sends([&] { send(b(), 2); });
-  std::thread a_receives([&] { receive(a(), 2); });
-  receive(b(), 1);
+  const Message from_a = Pattern(kSize, 1), from_b = Pattern(kSize, 2);
+  std::thread a_sends([&] { send(a(), from_a); });
+  std::thread b_sends([&] { send(b(), from_b); });
+  std::thread a_receives([&] { receive(a(), from_b); });
+  receive(b(), from_a);
   a_sends.join();
   b_sends.join();
   a_receives.join();

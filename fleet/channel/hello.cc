@@ -25,6 +25,7 @@ constexpr uint32_t kHasSecret = 1;
 constexpr uint32_t kByUcx = 2;
 constexpr uint32_t kEncrypts = 4;
 constexpr uint32_t kByTls = 8;
+constexpr uint32_t kSeals = 16;
 
 // Bytes as people read them: printable ones as they are, others as \x1b.
 std::string Readable(std::span<const std::byte> bytes) {
@@ -94,7 +95,8 @@ HelloBytes Encode(const Hello& hello) {
   base::StoreAt<uint32_t>(
       bytes, kFlagsAt,
       (hello.has_secret ? kHasSecret : 0) | (hello.by_ucx ? kByUcx : 0) |
-          (hello.encrypts ? kEncrypts : 0) | (hello.by_tls ? kByTls : 0));
+          (hello.encrypts ? kEncrypts : 0) | (hello.by_tls ? kByTls : 0) |
+          (hello.seals ? kSeals : 0));
   base::StoreAt<uint32_t>(bytes, kKindAt,
                           static_cast<uint32_t>(hello.sender.kind));
   base::StoreAt<uint32_t>(bytes, kRankAt,
@@ -120,6 +122,7 @@ Result<Hello> DecodeHello(const HelloBytes& bytes) {
   hello.by_ucx = (flags & kByUcx) != 0;
   hello.encrypts = (flags & kEncrypts) != 0;
   hello.by_tls = (flags & kByTls) != 0;
+  hello.seals = (flags & kSeals) != 0;
   hello.sender.kind =
       static_cast<ProcessKind>(base::LoadAt<uint32_t>(bytes, kKindAt));
   hello.sender.rank =

@@ -44,6 +44,7 @@ struct Identity {
 inline constexpr uint32_t kProtocolVersion = 2;
 inline constexpr size_t kHelloByteSize = 64;
 inline constexpr size_t kProofByteSize = 40;
+inline constexpr size_t kMaxSealedByteSize = 4096;
 using HelloBytes = std::array<std::byte, kHelloByteSize>;
 using ProofBytes = std::array<std::byte, kProofByteSize>;
 
@@ -53,6 +54,9 @@ struct Hello {
   bool by_ucx = false;    // what follows the hello goes by UCX
   bool encrypts = false;  // between hosts, if it has a secret
   bool by_tls = false;    // the caller's: what follows is encrypted
+  // The caller's: it asks for the sealed secret and will say no more. The
+  // host's: that follows, as a size in four bytes and so many bytes.
+  bool seals = false;
   Identity sender;
   std::array<std::byte, 32> nonce{};
 };

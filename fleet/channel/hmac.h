@@ -22,6 +22,13 @@ using Digest = std::array<std::byte, 32>;
 Result<Digest> HmacSha256(std::string_view key,
                           std::span<const std::byte> text);
 
+// Whether this build can: false without OpenSSL.
+bool CanCheckSecrets();
+
+// 32 bytes made of `text` by scrypt (N = 2^15, r = 8, p = 1), which takes 32 MB
+// and about a tenth of a second. Thread-safe.
+Result<Digest> Stretch(std::string_view text);
+
 // Takes the same time wherever the two differ.
 bool SameDigest(const Digest& a, const Digest& b);
 

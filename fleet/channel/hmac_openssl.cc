@@ -22,6 +22,26 @@ Result<Digest> HmacSha256(std::string_view key,
   return digest;
 }
 
+bool CanCheckSecrets() { return true; }
+
+Result<Digest> Stretch(std::string_view text) {
+  // All processes must come to the same key before they can talk, so the salt
+  // is the same for all jobs.
+  constexpr std::string_view kSalt = "fleet job secret";
+  constexpr uint64_t kCost = 1 << 15;
+  constexpr uint64_t kBlock = 8;
+  constexpr uint64_t kMaxMemory = 64 << 20;
+  Digest key;
+  if (EVP_PBE_scrypt(text.data(), text.size(),
+                     reinterpret_cast<const unsigned char*>(kSalt.data()),
+                     kSalt.size(), kCost, kBlock, 1, kMaxMemory,
+                     reinterpret_cast<unsigned char*>(key.data()),
+                     key.size()) != 1) {
+    return Internal("scrypt of a job secret failed");
+  }
+  return key;
+}
+
 bool SameDigest(const Digest& a, const Digest& b) {
   return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }

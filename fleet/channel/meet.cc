@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "fleet/base/bytes.h"
 #include "fleet/base/check.h"
 #include "fleet/base/interrupt.h"
 #include "fleet/base/log.h"
@@ -27,7 +28,7 @@ namespace fleet::channel {
 namespace {
 
 // Peers between connect and the end of their hello. A port that is scanned or
-// flooded holds no more descriptors than this; the rest wait in the kernel.
+// flooded holds no more descriptors than this.
 constexpr size_t kMaxGuests = 256;
 constexpr int kBacklog = 1024;
 
@@ -75,10 +76,7 @@ bool InsideHost(int fd) {
   }
   const std::string mine = ToAddress(*own).host;
   const std::string theirs = ToAddress(peer).host;
-  auto is_loopback = [](const std::string& host) {
-    return host.starts_with("127.") || host == "::1";
-  };
-  return mine == theirs || (is_loopback(mine) && is_loopback(theirs));
+  return mine == theirs || (IsLoopback(mine) && IsLoopback(theirs));
 }
 
 Result<Hello> HelloOf(const Address& address, const MeetOptions& options) {
@@ -128,14 +126,14 @@ Result<std::unique_ptr<TlsStream>> BeginTls(base::Descriptor fd,
                                             const Agreed& agreed) {
   ASSIGN_OR_RETURN(
       const Digest key,
-      MakeSessionKey(options.trust.secret, agreed.caller, agreed.host));
+      MakeSessionKey(options.trust.secret.text(), agreed.caller, agreed.host));
   return MakeTlsStream(std::move(fd), agreed.side, key);
 }
 
 // A secret that cannot be used must not turn into none.
 Status CheckSecret(const MeetOptions& options) {
   if (options.trust.secret.empty()) return OkStatus();
-  return HmacSha256(options.trust.secret, {}).status();
+  return HmacSha256(options.trust.secret.text(), {}).status();
 }
 
 Result<base::Descriptor> OpenSocket(const SocketAddress& address) {
@@ -177,6 +175,17 @@ struct Greeted {
   Agreed agreed;
 };
 
+// The hello of who answers. The begin is judged first: what is not Fleet may
+// never send 64 bytes.
+Result<Hello> ReadHello(int fd, HelloBytes& bytes, Deadline deadline,
+                        const base::InterruptCheck& interrupt) {
+  const std::span<std::byte> all(bytes);
+  RETURN_IF_ERROR(ReadAll(fd, all.first(8), deadline, interrupt));
+  RETURN_IF_ERROR(CheckBegin(all.first(8)));
+  RETURN_IF_ERROR(ReadAll(fd, all.subspan(8), deadline, interrupt));
+  return DecodeHello(bytes);
+}
+
 // The caller's side of the hello.
 Result<Greeted> Greet(base::Descriptor fd, const Address& address,
                       const MeetOptions& options, Deadline deadline) {
@@ -186,24 +195,20 @@ Result<Greeted> Greet(base::Descriptor fd, const Address& address,
   const base::InterruptCheck& interrupt = options.interrupt;
   RETURN_IF_ERROR(WriteAll(fd.get(), my_bytes, deadline, interrupt));
 
-  // The begin is judged first: what is not Fleet may never send 64 bytes.
   HelloBytes bytes;
-  const std::span<std::byte> all(bytes);
-  RETURN_IF_ERROR(ReadAll(fd.get(), all.first(8), deadline, interrupt));
-  RETURN_IF_ERROR(CheckBegin(all.first(8)));
-  RETURN_IF_ERROR(ReadAll(fd.get(), all.subspan(8), deadline, interrupt));
-  ASSIGN_OR_RETURN(const Hello theirs, DecodeHello(bytes));
+  ASSIGN_OR_RETURN(const Hello theirs,
+                   ReadHello(fd.get(), bytes, deadline, interrupt));
   RETURN_IF_ERROR(CheckFit(mine, theirs).WithContext(theirs.sender.Name()));
 
   ASSIGN_OR_RETURN(
       const ProofBytes my_proof,
-      MakeProof(options.trust.secret, Side::kCaller, my_bytes, bytes));
+      MakeProof(options.trust.secret.text(), Side::kCaller, my_bytes, bytes));
   RETURN_IF_ERROR(WriteAll(fd.get(), my_proof, deadline, interrupt));
   ProofBytes proof;
   RETURN_IF_ERROR(ReadAll(fd.get(), proof, deadline, interrupt));
-  RETURN_IF_ERROR(
-      CheckProof(proof, options.trust.secret, Side::kHost, my_bytes, bytes)
-          .WithContext(theirs.sender.Name()));
+  RETURN_IF_ERROR(CheckProof(proof, options.trust.secret.text(), Side::kHost,
+                             my_bytes, bytes)
+                      .WithContext(theirs.sender.Name()));
   return Greeted{std::move(fd),
                  theirs.sender,
                  {Side::kCaller, mine.by_tls, my_bytes, bytes}};
@@ -231,6 +236,57 @@ bool WorthAnotherTry(const Status& status) {
   }
 }
 
+// The other side of AnswerWithSeal.
+Result<std::optional<std::string>> AskAt(int fd, const MeetOptions& options,
+                                         Deadline deadline) {
+  ASSIGN_OR_RETURN(Hello mine, MakeHello(options.self, false));
+  mine.seals = true;
+  const base::InterruptCheck& interrupt = options.interrupt;
+  RETURN_IF_ERROR(WriteAll(fd, Encode(mine), deadline, interrupt));
+  HelloBytes bytes;
+  ASSIGN_OR_RETURN(const Hello theirs,
+                   ReadHello(fd, bytes, deadline, interrupt));
+  if (!theirs.seals) return std::nullopt;
+  std::array<std::byte, sizeof(uint32_t)> size_bytes;
+  RETURN_IF_ERROR(ReadAll(fd, size_bytes, deadline, interrupt));
+  const auto byte_size = base::LoadAt<uint32_t>(std::span(size_bytes), 0);
+  if (byte_size > kMaxSealedByteSize) {
+    return DataLoss(theirs.sender.Name(), ": a sealed secret of ", byte_size,
+                    " bytes");
+  }
+  std::string sealed(byte_size, '\0');
+  RETURN_IF_ERROR(ReadAll(fd, std::as_writable_bytes(std::span(sealed)),
+                          deadline, interrupt));
+  return sealed;
+}
+
+// `attempt` again and again until `deadline`, while its failure may be gone at
+// the next one.
+template <typename Attempt>
+auto Persist(const Address& address, const MeetOptions& options,
+             Deadline deadline, const Attempt& attempt) -> decltype(attempt()) {
+  Waited waited;
+  waited.Begin();
+  base::Interrupt nobody;
+  std::chrono::milliseconds pause = kFirstPause;
+  while (true) {
+    auto result = attempt();
+    if (result.ok()) return result;
+    const Status failure = result.status();
+    const bool again = WorthAnotherTry(failure);
+    if (!again || deadline.expired()) {
+      return Status(
+          again ? StatusCode::kDeadlineExceeded : failure.code(),
+          base::Concat(options.self.Name(), ": connect to ", address.ToString(),
+                       ": ", failure.message(), ", after ", waited));
+    }
+    if (options.interrupt) RETURN_IF_ERROR(options.interrupt());
+    RETURN_IF_ERROR(
+        nobody.SleepUntil(Earlier(deadline, Deadline::After(pause))));
+    pause = std::min(2 * pause, kLongestPause);
+  }
+}
+
 }  // namespace
 
 Result<Carrier> ParseCarrier(std::string_view text) {
@@ -249,6 +305,7 @@ struct Listener::Guest {
   std::string where;
   Deadline patience = Deadline::Infinite();
   bool has_bytes = false;
+  bool was_looked_at = false;
 
   bool hello_done = false;
   std::array<std::byte, std::max(kHelloByteSize, kProofByteSize)> bytes;
@@ -257,8 +314,13 @@ struct Listener::Guest {
   HelloBytes their_bytes;
   HelloBytes my_bytes;
   std::unique_ptr<TlsStream> tls;  // owns the socket, once its handshake began
+  bool only_asked = false;         // for the sealed secret, and got its answer
 
   size_t wanted() const { return hello_done ? kProofByteSize : kHelloByteSize; }
+  // It has had the time to say something, and has not.
+  bool is_silent() const {
+    return was_looked_at && !has_bytes && got == 0 && !hello_done;
+  }
   std::string name() const {
     return hello_done ? PeerName(theirs.sender, where) : where;
   }
@@ -275,7 +337,10 @@ Listener::Listener(Parts parts)
     : fd_(std::move(parts.fd)),
       wake_(std::move(parts.wake)),
       address_(std::move(parts.address)),
-      options_(std::move(parts.options)) {}
+      options_(std::move(parts.options)),
+      named_hosts_(options_.trust.secret.empty() && !address_.is_local()
+                       ? options_.trust.named_hosts
+                       : std::vector<std::string>()) {}
 
 Listener::~Listener() = default;
 
@@ -355,6 +420,7 @@ Result<Connection> Listener::Accept(Deadline deadline) {
   while (true) {
     RETURN_IF_ERROR(aborted());
     WaitForGuests(deadline);
+    Tell(refusals_.Summary(std::chrono::steady_clock::now()));
     RETURN_IF_ERROR(TakeNewGuests());
     for (size_t i = 0; i < guests_.size();) {
       Result<bool> done = false;
@@ -375,6 +441,7 @@ Result<Connection> Listener::Accept(Deadline deadline) {
         Refuse(guest, done.status());
         continue;
       }
+      if (guest.only_asked) continue;
       Result<Connection> connection = Welcome(guest);
       if (connection.ok()) return connection;
       Refuse(guest, connection.status());
@@ -388,6 +455,7 @@ Result<Connection> Listener::Accept(Deadline deadline) {
 }
 
 void Listener::WaitForGuests(Deadline deadline) {
+  deadline = Earlier(deadline, refusals_.summary_due());
   std::vector<pollfd> entries;
   entries.reserve(guests_.size() + 2);
   for (const Guest& guest : guests_) {
@@ -396,15 +464,30 @@ void Listener::WaitForGuests(Deadline deadline) {
     deadline = Earlier(deadline, guest.patience);
   }
   entries.push_back({wake_.get(), POLLIN, 0});
-  if (guests_.size() < kMaxGuests) entries.push_back({fd_.get(), POLLIN, 0});
+  const bool has_place =
+      guests_.size() < kMaxGuests ||
+      std::any_of(guests_.begin(), guests_.end(), [](const Guest& guest) {
+        return guest.got == 0 && !guest.hello_done;
+      });
+  if (has_place) entries.push_back({fd_.get(), POLLIN, 0});
   if (poll(entries.data(), entries.size(), PollTimeout(deadline)) < 0) return;
   for (size_t i = 0; i < guests_.size(); ++i) {
     guests_[i].has_bytes = entries[i].revents != 0;
+    guests_[i].was_looked_at = true;
   }
 }
 
+// Those that wait in the kernel may be strangers, and behind them a member: so
+// all are taken, and strangers that were silent make place. At most as many at
+// a time as there are places, so that those that have said something get their
+// answer. Where all have, the rest waits in the kernel.
 Status Listener::TakeNewGuests() {
-  while (guests_.size() < kMaxGuests) {
+  for (size_t i = 0; i < kMaxGuests; ++i) {
+    const bool is_full = guests_.size() == kMaxGuests;
+    const auto silent =
+        std::find_if(guests_.begin(), guests_.end(),
+                     [](const Guest& other) { return other.is_silent(); });
+    if (is_full && silent == guests_.end()) return OkStatus();
     Guest guest;
     SocketAddress from;
     from.byte_size = sizeof(from.storage);
@@ -419,20 +502,36 @@ Status Listener::TakeNewGuests() {
       return ErrnoStatus(errno, "accept at " + address_.ToString());
     }
     guest.patience = Deadline::After(options_.hello_patience);
-    if (address_.is_local()) {
-      const Result<LocalPeer> peer = PeerOf(guest.fd.get());
-      if (peer.ok()) guest.where = peer->Name();
-      const Status user = peer.ok() ? peer->CheckUser() : peer.status();
-      if (!user.ok()) {
-        Refuse(guest, user);
-        continue;
-      }
-    } else {
-      guest.where = ToAddress(from).ToString();
+    const Status origin = CheckOrigin(guest, from);
+    if (!origin.ok()) {
+      Refuse(guest, origin);
+      continue;
+    }
+    if (is_full) {
+      Refuse(*silent,
+             DeadlineExceeded("it was silent, and made place for one of ",
+                              kMaxGuests, " others"));
+      guests_.erase(silent);
     }
     guests_.push_back(std::move(guest));
   }
   return OkStatus();
+}
+
+Status Listener::CheckOrigin(Guest& guest, const SocketAddress& from) {
+  if (address_.is_local()) {
+    ASSIGN_OR_RETURN(const LocalPeer peer, PeerOf(guest.fd.get()));
+    guest.where = peer.Name();
+    return peer.CheckUser();
+  }
+  const Address peer = ToAddress(from);
+  guest.where = peer.ToString();
+  if (named_hosts_.Contain(peer.host) || peer.host == OwnHost(guest.fd.get())) {
+    return OkStatus();
+  }
+  return FailedPrecondition(
+      "this job has no secret, and its hosts are ", named_hosts_.ToString(),
+      ": give all of them the same secret, or name this one too");
 }
 
 Result<bool> Listener::Greet(Guest& guest) {
@@ -462,6 +561,7 @@ Result<bool> Listener::Greet(Guest& guest) {
       return guest.tls->Shake();
     }
     RETURN_IF_ERROR(AnswerHello(guest));
+    if (guest.only_asked) return true;
   }
 }
 
@@ -469,6 +569,7 @@ Status Listener::AnswerHello(Guest& guest) {
   std::copy_n(guest.bytes.begin(), kHelloByteSize, guest.their_bytes.begin());
   ASSIGN_OR_RETURN(guest.theirs, DecodeHello(guest.their_bytes));
   ASSIGN_OR_RETURN(const Hello mine, HelloOf(address_, options_));
+  if (guest.theirs.seals) return AnswerWithSeal(guest, mine);
   guest.my_bytes = Encode(mine);
   guest.hello_done = true;
   guest.got = 0;
@@ -479,15 +580,36 @@ Status Listener::AnswerHello(Guest& guest) {
   return CheckFit(mine, guest.theirs);
 }
 
+Status Listener::AnswerWithSeal(Guest& guest, Hello mine) {
+  guest.only_asked = true;
+  std::string sealed;
+  mine.seals = options_.sealed_secret != nullptr;
+  if (mine.seals) {
+    ASSIGN_OR_RETURN(sealed, options_.sealed_secret());
+    FLEET_CHECK(sealed.size() <= kMaxSealedByteSize);
+  }
+  const HelloBytes hello = Encode(mine);
+  std::vector<std::byte> answer(hello.begin(), hello.end());
+  if (mine.seals) {
+    answer.resize(kHelloByteSize + sizeof(uint32_t));
+    base::StoreAt(std::span(answer), kHelloByteSize,
+                  static_cast<uint32_t>(sealed.size()));
+    const auto bytes = std::as_bytes(std::span(sealed));
+    answer.insert(answer.end(), bytes.begin(), bytes.end());
+  }
+  return WriteAll(guest.fd.get(), answer, Deadline::After({}));
+}
+
 Status Listener::AnswerProof(Guest& guest) {
   ProofBytes proof;
   std::copy_n(guest.bytes.begin(), kProofByteSize, proof.begin());
-  Status proven = CheckProof(proof, options_.trust.secret, Side::kCaller,
+  Status proven = CheckProof(proof, options_.trust.secret.text(), Side::kCaller,
                              guest.their_bytes, guest.my_bytes);
   ProofBytes answer = MakeRefusal(Verdict::kWrongSecret);
   if (proven.ok()) {
-    ASSIGN_OR_RETURN(answer, MakeProof(options_.trust.secret, Side::kHost,
-                                       guest.their_bytes, guest.my_bytes));
+    ASSIGN_OR_RETURN(answer,
+                     MakeProof(options_.trust.secret.text(), Side::kHost,
+                               guest.their_bytes, guest.my_bytes));
   }
   RETURN_IF_ERROR(WriteAll(guest.fd.get(), answer, Deadline::After({})));
   return proven;
@@ -518,8 +640,15 @@ void Listener::Refuse(const Guest& guest, const Status& why) {
   if (options_.on_refused) {
     options_.on_refused(refusal);
   } else {
-    FLEET_LOG(WARNING) << refusal.message();
+    const auto now = std::chrono::steady_clock::now();
+    Tell(refusals_.Summary(now));
+    Tell(refusals_.Line(refusal.message(), now));
   }
+}
+
+void Listener::Tell(const std::optional<std::string>& line) {
+  if (!line.has_value()) return;
+  FLEET_LOG(WARNING) << *line;
 }
 
 Result<Connection> TryToConnect(const Address& address,
@@ -563,28 +692,30 @@ Result<Connection> TryToConnect(const Address& address,
   return failure;
 }
 
+Result<std::optional<std::string>> TryToAskForSealedSecret(
+    const Address& address, const MeetOptions& options, Deadline deadline) {
+  ASSIGN_OR_RETURN(const std::vector<SocketAddress> candidates,
+                   Resolve(address));
+  Status failure = NotFound("no address");
+  for (const SocketAddress& to : candidates) {
+    Result<base::Descriptor> fd = Dial(to, options, deadline);
+    if (fd.ok()) return AskAt(fd->get(), options, deadline);
+    failure = fd.status();
+  }
+  return failure;
+}
+
+Result<std::optional<std::string>> AskForSealedSecret(
+    const Address& address, const MeetOptions& options, Deadline deadline) {
+  return Persist(address, options, deadline, [&] {
+    return TryToAskForSealedSecret(address, options, deadline);
+  });
+}
+
 Result<Connection> Connect(const Address& address, const MeetOptions& options,
                            Deadline deadline) {
-  Waited waited;
-  waited.Begin();
-  base::Interrupt nobody;
-  std::chrono::milliseconds pause = kFirstPause;
-  while (true) {
-    Result<Connection> connection = TryToConnect(address, options, deadline);
-    if (connection.ok()) return connection;
-    const Status failure = connection.status();
-    const bool again = WorthAnotherTry(failure);
-    if (!again || deadline.expired()) {
-      return Status(
-          again ? StatusCode::kDeadlineExceeded : failure.code(),
-          base::Concat(options.self.Name(), ": connect to ", address.ToString(),
-                       ": ", failure.message(), ", after ", waited));
-    }
-    if (options.interrupt) RETURN_IF_ERROR(options.interrupt());
-    RETURN_IF_ERROR(
-        nobody.SleepUntil(Earlier(deadline, Deadline::After(pause))));
-    pause = std::min(2 * pause, kLongestPause);
-  }
+  return Persist(address, options, deadline,
+                 [&] { return TryToConnect(address, options, deadline); });
 }
 
 }  // namespace fleet::channel

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,8 @@
 #include "fleet/base/status.h"
 #include "fleet/channel/channel.h"
 #include "fleet/channel/hello.h"
+#include "fleet/channel/named_hosts.h"
+#include "fleet/channel/refusals.h"
 #include "fleet/channel/shared_memory.h"
 #include "fleet/channel/socket.h"
 #include "fleet/channel/trust.h"
@@ -51,8 +54,13 @@ struct MeetOptions {
   // Used for "@name". The listener's count.
   SharedMemoryOptions shared_memory;
   // Told about every peer that a listener refused: garbage, silence, a wrong
-  // secret, another version. Runs inside Accept. Unset: a warning in the log.
+  // secret, another version, a host that was not named. Runs inside Accept.
+  // Unset: warnings in the log, a few a minute (refusals.h).
   std::function<void(const Status&)> on_refused;
+  // The secret in a form that only processes of this user can open, for those
+  // who ask for it (AskForSealedSecret). The listener's. Runs inside Accept.
+  // Unset: there is none.
+  std::function<Result<std::string>()> sealed_secret;
   // Asked while Connect waits, so that ^C ends it.
   base::InterruptCheck interrupt;
 };
@@ -92,9 +100,10 @@ class Listener final {
   const Address& address() const { return address_; }
 
   // Waits for a peer whose hello is right. Those whose hello is not are
-  // refused and do not end or delay the wait. DeadlineExceeded when none came,
-  // Unavailable when this process has no descriptor or memory left for a peer,
-  // what Abort was given after that.
+  // refused and do not end or delay the wait: of more than 256 at a time, those
+  // that have been silent for longest make place. DeadlineExceeded when none
+  // came, Unavailable when this process has no descriptor or memory left for a
+  // peer, what Abort was given after that.
   Result<Connection> Accept(Deadline deadline);
 
   // Wakes Accept with `why`, which must not be ok, and fails later ones.
@@ -111,19 +120,26 @@ class Listener final {
   // patience ends. Marks guests that have bytes.
   void WaitForGuests(Deadline deadline);
   Status TakeNewGuests();
+  // Ok when a new one may stay. Nothing was read from it yet.
+  Status CheckOrigin(Guest& guest, const SocketAddress& from);
   // Goes on with a guest's hello as far as its bytes reach. True when it is
   // done.
   Result<bool> Greet(Guest& guest);
   Status AnswerHello(Guest& guest);
+  // To one who asks for the sealed secret.
+  Status AnswerWithSeal(Guest& guest, Hello mine);
   Status AnswerProof(Guest& guest);
   Result<Connection> Welcome(Guest& guest);
   void Refuse(const Guest& guest, const Status& why);
+  void Tell(const std::optional<std::string>& line);
 
   const base::Descriptor fd_;
   const base::Descriptor wake_;  // an eventfd, readable once aborted
   const Address address_;
   const MeetOptions options_;
-  std::vector<Guest> guests_;
+  std::vector<Guest> guests_;  // in the order in which they came
+  NamedHosts named_hosts_;
+  Refusals refusals_;
 
   mutable base::Mutex mutex_;
   Status why_ GUARDED_BY(mutex_);
@@ -139,6 +155,15 @@ Result<Connection> Connect(const Address& address, const MeetOptions& options,
 // One attempt at it. Unavailable or NotFound when nobody listens there.
 Result<Connection> TryToConnect(const Address& address,
                                 const MeetOptions& options, Deadline deadline);
+
+// The sealed secret of who listens at `address`, which is not proven to be a
+// process of this job; nullopt when it seals none. Waits and fails as Connect.
+Result<std::optional<std::string>> AskForSealedSecret(
+    const Address& address, const MeetOptions& options, Deadline deadline);
+
+// One attempt at it, which fails as TryToConnect.
+Result<std::optional<std::string>> TryToAskForSealedSecret(
+    const Address& address, const MeetOptions& options, Deadline deadline);
 
 }  // namespace fleet::channel
 

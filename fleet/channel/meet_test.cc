@@ -2,8 +2,11 @@
 
 #include "fleet/channel/meet.h"
 
+#include <algorithm>
 #include <netinet/in.h>
+#include <optional>
 #include <string>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <thread>
@@ -236,6 +239,104 @@ TEST(Meet, ASilentPeerDelaysNobodyAndIsRefusedWhenItsTimeIsOver) {
           StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("0 of 64 bytes")),
           StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("8 of 64 bytes"))));
   ExpectServes(host);
+}
+
+// Room for so many sockets in this process.
+void AllowDescriptors(rlim_t count) {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = std::min(std::max(limit.rlim_cur, count), limit.rlim_max);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ASSERT_GE(limit.rlim_cur, count);
+}
+
+TEST(Meet, AThousandSilentStrangersAreNotWaitedFor) {
+  AllowDescriptors(2000);
+  Host host;  // whose patience is longer than this test may take
+  std::vector<base::Descriptor> strangers;
+  for (int i = 0; i < 1000; ++i) strangers.push_back(Stranger(host.address()));
+  ExpectServes(host);
+  EXPECT_THAT(host.refusals(),
+              testing::Each(StatusIs(StatusCode::kDeadlineExceeded,
+                                     HasSubstr("made place"))));
+  // And no more of them hold a descriptor than there are places.
+  EXPECT_GE(host.refusals().size(), 700u);
+}
+
+TEST(Meet, StrangersMakePlaceBeforeThoseThatHaveSaidSomething) {
+  AllowDescriptors(2000);
+  Host host;
+  base::Descriptor slow = Stranger(host.address());
+  Hello hello;
+  hello.sender.rank = 5;
+  ASSERT_OK(WriteAll(slow.get(), Encode(hello), Soon()));
+  // It is taken in, and then heard.
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(host.listener().Accept(Deadline::After(0ms)),
+                HasCode(StatusCode::kDeadlineExceeded));
+  }
+  HelloBytes answer;
+  ASSERT_OK(ReadAll(slow.get(), answer, Soon()));
+  std::vector<base::Descriptor> strangers;
+  for (int i = 0; i < 300; ++i) strangers.push_back(Stranger(host.address()));
+  ExpectServes(host);
+  EXPECT_GE(host.refusals().size(), 40u);
+  ASSERT_OK(WriteAll(slow.get(), MakeRefusal(Verdict::kAccepted), Soon()));
+  ASSERT_OK_AND_ASSIGN(Connection connection, host.listener().Accept(Soon()));
+  EXPECT_EQ(connection.peer.Name(), "worker 5");
+}
+
+// A listener without a secret that was told of other hosts than this one. All
+// of 127.0.0.0/8 counts as this one, so that an address of its own is needed.
+TEST(Meet, HostsThatWereNotNamedAreTurnedAwayBeforeTheirHello) {
+  Address any;
+  any.host = "0.0.0.0";
+  MeetOptions options;
+  options.trust.named_hosts = {"192.0.2.77"};
+  std::vector<Status> refusals;
+  options.on_refused = [&](const Status& why) { refusals.push_back(why); };
+  ASSERT_OK_AND_ASSIGN(auto listener, Listener::Bind(any, options));
+  // This host itself is never a stranger.
+  Address here;
+  here.host = "127.0.0.1";
+  here.port = listener->address().port;
+  Caller own(here, Worker(1));
+  EXPECT_OK(listener->Accept(Soon()));
+  EXPECT_OK(own.Wait());
+  EXPECT_TRUE(refusals.empty());
+}
+
+TEST(Meet, AListenerThatSealsGivesItsSecretInThatForm) {
+  MeetOptions options;
+  options.trust.secret = "secret";
+  options.sealed_secret = [] { return std::string("sealed"); };
+  ASSERT_OK_AND_ASSIGN(auto listener,
+                       Listener::Bind(Parsed("127.0.0.1:0"), options));
+  Result<std::optional<std::string>> sealed = std::nullopt;
+  std::thread asks([&] {
+    sealed = AskForSealedSecret(listener->address(), Worker(1), Soon());
+    EXPECT_OK(Connect(listener->address(), Worker(2, "secret"), Soon()));
+  });
+  const Result<Connection> served = listener->Accept(Soon());
+  asks.join();
+  ASSERT_OK(served);
+  EXPECT_EQ(served->peer.Name(), "worker 2");
+  ASSERT_OK(sealed);
+  EXPECT_EQ(*sealed, "sealed");
+}
+
+TEST(Meet, AListenerThatSealsNothingSaysSo) {
+  Host host("secret");
+  Result<std::optional<std::string>> sealed = "something";
+  std::thread asks([&] {
+    sealed = AskForSealedSecret(host.address(), Worker(1), Soon());
+    EXPECT_OK(Connect(host.address(), Worker(2, "secret"), Soon()));
+  });
+  EXPECT_OK(host.listener().Accept(Soon()));
+  asks.join();
+  ASSERT_OK(sealed);
+  EXPECT_EQ(*sealed, std::nullopt);
+  EXPECT_TRUE(host.refusals().empty());
 }
 
 TEST(Meet, APeerThatLeavesDuringItsHelloIsRefused) {

@@ -208,6 +208,10 @@ int PollTimeout(Deadline deadline) {
   return static_cast<int>(std::min<int64_t>(left.count(), INT_MAX));
 }
 
+bool IsLoopback(std::string_view host) {
+  return host.starts_with("127.") || host == "::1";
+}
+
 bool WaitFor(int fd, short events, Deadline deadline) {
   pollfd entry{.fd = fd, .events = events, .revents = 0};
   while (true) {

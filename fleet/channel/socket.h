@@ -58,6 +58,9 @@ Result<std::vector<SocketAddress>> Resolve(const Address& address);
 // What getsockname or getpeername gave, as an Address.
 Address ToAddress(const SocketAddress& address);
 
+// Whether an address in digits is reached from this host alone.
+bool IsLoopback(std::string_view host);
+
 // Waits until `events` of poll(2), or an error, are there; false when
 // `deadline` passed first.
 bool WaitFor(int fd, short events, base::Deadline deadline);

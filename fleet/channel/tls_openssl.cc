@@ -13,7 +13,6 @@
 
 #include "fleet/base/check.h"
 #include "fleet/base/mutex.h"
-#include "fleet/base/no_destructor.h"
 #include "fleet/channel/socket.h"
 #include "fleet/channel/tls_stream.h"
 
@@ -43,12 +42,15 @@ std::string TakeError() {
   return base::Concat("TLS: ", reason != nullptr ? reason : "failed");
 }
 
+int SocketOf(BIO* bio) {
+  return static_cast<const base::Descriptor*>(BIO_get_data(bio))->get();
+}
+
 // Bytes from and to a socket for OpenSSL, whose own way to a socket raises
 // SIGPIPE.
 int WriteToSocket(BIO* bio, const char* from, size_t byte_size, size_t* done) {
   BIO_clear_retry_flags(bio);
-  const auto fd =
-      static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
+  const int fd = SocketOf(bio);
   ssize_t count;
   do {
     count = send(fd, from, byte_size, MSG_NOSIGNAL);
@@ -62,8 +64,7 @@ int WriteToSocket(BIO* bio, const char* from, size_t byte_size, size_t* done) {
 
 int ReadFromSocket(BIO* bio, char* into, size_t byte_size, size_t* done) {
   BIO_clear_retry_flags(bio);
-  const auto fd =
-      static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
+  const int fd = SocketOf(bio);
   ssize_t count;
   do {
     count = recv(fd, into, byte_size, 0);
@@ -80,7 +81,7 @@ long Control(BIO*, int command, long, void*) {
 }
 
 const BIO_METHOD* SocketMethod() {
-  static base::NoDestructor<BIO_METHOD*> method([] {
+  static const BIO_METHOD* const method = [] {
     BIO_METHOD* made =
         BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket");
     FLEET_CHECK(made != nullptr, "BIO_meth_new");
@@ -88,8 +89,8 @@ const BIO_METHOD* SocketMethod() {
     BIO_meth_set_read_ex(made, ReadFromSocket);
     BIO_meth_set_ctrl(made, Control);
     return made;
-  }());
-  return *method;
+  }();
+  return method;
 }
 
 // The key as OpenSSL takes one that was agreed on beforehand: a session that
@@ -157,9 +158,9 @@ SSL_CTX* MakeContext(Side side) {
 }
 
 SSL_CTX* ContextOf(Side side) {
-  static base::NoDestructor<std::array<SSL_CTX*, 2>> contexts(
-      std::array{MakeContext(Side::kCaller), MakeContext(Side::kHost)});
-  return (*contexts)[static_cast<size_t>(side)];
+  static const std::array contexts = {MakeContext(Side::kCaller),
+                                      MakeContext(Side::kHost)};
+  return contexts[static_cast<size_t>(side)];
 }
 
 struct Free {
@@ -179,8 +180,7 @@ class OpenSslStream final : public TlsStream {
     if (context != nullptr) ssl_.reset(SSL_new(context));
     BIO* bio = ssl_ != nullptr ? BIO_new(SocketMethod()) : nullptr;
     if (bio == nullptr) return Unavailable(TakeError());
-    BIO_set_data(bio,
-                 reinterpret_cast<void*>(static_cast<intptr_t>(fd_.get())));
+    BIO_set_data(bio, const_cast<base::Descriptor*>(&fd_));
     BIO_set_init(bio, 1);
     SSL_set_bio(ssl_.get(), bio, bio);
     SSL_set_app_data(ssl_.get(), const_cast<Digest*>(&key_));

@@ -4,8 +4,10 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fleet/base/status.h"
+#include "fleet/channel/secret.h"
 
 namespace fleet::channel {
 
@@ -18,12 +20,14 @@ Result<Encryption> ParseEncryption(std::string_view text);
 
 // How the processes of a job know each other and keep others out.
 struct Trust {
-  // What every process of the job knows and nobody else. Empty: everybody who
-  // reaches the address is believed.
-  std::string secret;
+  // Empty: everybody who reaches the address is believed.
+  Secret secret;
   // Off on both sides or on none; otherwise the hello fails and says so. UCX
   // does not encrypt, and a warning says so.
   Encryption encryption = Encryption::kBetweenHosts;
+  // Without a secret, a listener takes connections over the network only from
+  // these hosts (and its own), given by address or name. Empty: from all.
+  std::vector<std::string> named_hosts;
 };
 
 }  // namespace fleet::channel
