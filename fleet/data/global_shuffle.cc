@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "fleet/base/bytes.h"
 #include "fleet/data/shuffle.h"
 
 namespace fleet::data {
@@ -143,7 +144,7 @@ class Dealer final {
       const size_t count = std::min(stream.left(), kPartWords);
       const PartHead head{count, done ? 1u : 0u};
       uint32_t* to = from.data() + i * part;
-      std::memcpy(to, &head, sizeof(head));
+      base::StoreAt(std::as_writable_bytes(std::span(to, kHeadWords)), 0, head);
       std::copy_n(
           stream.words.begin() + static_cast<std::ptrdiff_t>(stream.done),
           count, to + kHeadWords);
@@ -156,8 +157,8 @@ class Dealer final {
     bool all_done = true;
     for (size_t i = 0; i < size_; ++i) {
       const uint32_t* words = to.data() + i * part;
-      PartHead head;
-      std::memcpy(&head, words, sizeof(head));
+      const auto head = base::LoadAt<PartHead>(
+          std::as_bytes(std::span(words, kHeadWords)), 0);
       if (head.num_words > kPartWords) {
         return DataLoss("global shuffle: worker ", i, " sent a part of ",
                         head.num_words, " words");

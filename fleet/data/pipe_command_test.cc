@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/data/pipe_command.h"
 
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
@@ -124,11 +123,10 @@ TEST_F(PipeProcessTest, ACommandThatDoesNotReadItsInputMayEndWell) {
 }
 
 TEST_F(PipeProcessTest, AChildThatHoldsStandardErrorDoesNotDelayTheEnd) {
-  const auto begin = std::chrono::steady_clock::now();
   ASSERT_OK_AND_ASSIGN(const std::string text,
                        Output("sh -c 'sleep 30 >/dev/null & echo $!'"));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
-  kill(static_cast<pid_t>(std::stol(text)), SIGKILL);
+  EXPECT_EQ(kill(static_cast<pid_t>(std::stol(text)), SIGKILL), 0)
+      << "the end came after that of the child";
 }
 
 TEST_F(PipeProcessTest, AnotherThreadEndsTheWait) {

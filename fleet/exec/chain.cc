@@ -56,21 +56,23 @@ const float* Lay(const Spread& s, const float* y, int64_t first, int64_t size,
 }
 
 // Adds rows of `columns` elements to the sums of the columns, a few columns at
-// a time, which stay in registers.
+// a time, which stay in registers. The rows are added up before: a sum of few
+// blocks of few rows is nearer than one of many rows.
 void AddRows(int64_t rows, int64_t columns, const float* x, float* sums) {
   constexpr int64_t kTile = 16;
   int64_t j = 0;
   for (; j + kTile <= columns; j += kTile) {
-    float tile[kTile];
-    std::copy_n(sums + j, kTile, tile);
+    float tile[kTile] = {};
     for (int64_t i = 0; i < rows; ++i) {
       const float* row = x + i * columns + j;
       for (int64_t k = 0; k < kTile; ++k) tile[k] += row[k];
     }
-    std::copy_n(tile, kTile, sums + j);
+    for (int64_t k = 0; k < kTile; ++k) sums[j + k] += tile[k];
   }
   for (; j < columns; ++j) {
-    for (int64_t i = 0; i < rows; ++i) sums[j] += x[i * columns + j];
+    float total = 0;
+    for (int64_t i = 0; i < rows; ++i) total += x[i * columns + j];
+    sums[j] += total;
   }
 }
 

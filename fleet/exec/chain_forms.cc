@@ -580,16 +580,20 @@ std::optional<ChainForm> FindChainForm(const Graph& graph, int node) {
   if (n.kernel->backward) type += "_grad";
   const auto form = Forms().find(type);
   if (form == Forms().end()) return std::nullopt;
-  // As large as the largest value that it has.
+  // As large as the largest value that it has. Where one is empty there is
+  // nothing to pass over.
   int64_t numel = 0;
   for (int out : n.outputs) {
     if (out == kNone) continue;
     if (!graph.values[out].is_float()) return std::nullopt;
+    if (graph.numel(out) == 0) return std::nullopt;
     numel = std::max(numel, graph.numel(out));
   }
   if (numel == 0) return std::nullopt;
   for (int in : n.inputs) {
-    if (in != kNone) numel = std::max(numel, graph.numel(in));
+    if (in == kNone) continue;
+    if (graph.numel(in) == 0) return std::nullopt;
+    numel = std::max(numel, graph.numel(in));
   }
   Writer writer(graph, n, numel);
   if (!form->second(writer)) return std::nullopt;

@@ -12,12 +12,12 @@
 namespace fleet::exec {
 namespace {
 
-// sums[c] = the sum of f(row, c) over all rows. Floats are added up over short
-// stretches only, doubles above them.
+// sums[c] = the sum of f(row, c) over all rows. Floats are added up over a few
+// rows only, doubles above them, so that a sum is as near as a float can be.
 template <class F>
 void SumRows(int64_t rows, int64_t channels, std::vector<float>& part,
              std::vector<double>& sums, F f) {
-  constexpr int64_t kStretch = 64;
+  constexpr int64_t kStretch = 8;
   std::fill(sums.begin(), sums.end(), 0.0);
   for (int64_t first = 0; first < rows; first += kStretch) {
     std::fill(part.begin(), part.end(), 0.0f);

@@ -60,7 +60,8 @@ class Plan final {
                                       std::span<at::Tensor* const> kept,
                                       const ops::Context& context);
 
-  // Its memory comes with the next run, and stays until it is let go.
+  // Whether the plan has memory for results within a step. The next Run takes
+  // it; it stays until ReleaseArena.
   bool holds_arena() const { return arena_.defined(); }
   void ReleaseArena() { arena_.reset(); }
 

@@ -456,6 +456,43 @@ TEST_F(PlanTest, PoolsAndNormsWithoutConvolutions) {
   EXPECT_NE(schedule->last_plan(), nullptr);
 }
 
+// Of 64 pixels: what is added up in floats alone is some 3e-7 away.
+TEST_F(PlanTest, NormsAddUpAsNearAsFloatsCan) {
+  Data("x", {-1, 8, 8, 8});
+  Data("d", {-1, 8, 8, 8});
+  for (const char* which : {"mean", "variance"}) {
+    block().AddVariable({.name = which,
+                         .type = {DType::kFloat32, {8}},
+                         .persistable = true,
+                         .stop_gradient = true});
+    kept_[which] = at::rand({8}) + 0.5;
+  }
+  std::string h = Op(
+      "conv2d", {{"Input", {"x"}}, {"Filter", {Parameter("w", {8, 8, 1, 1})}}},
+      {"Output"});
+  h = Op("batch_norm",
+         {{"X", {h}},
+          {"Mean", {"mean"}},
+          {"Variance", {"variance"}},
+          {"Scale", {Parameter("scale", {8})}},
+          {"Bias", {Parameter("bias", {8})}}},
+         {"Y", "SavedMean", "SavedVariance"});
+  std::string loss = Unary("reduce_sum", Binary("elementwise_mul", h, "d"),
+                           {{"reduce_all", Bool(true)}});
+  Backward(loss);
+  const std::vector<at::Tensor> values = {at::randn({1, 8, 8, 8}),
+                                          at::rand({1, 8, 8, 8}) + 0.5};
+  Schedule* schedule =
+      Compare([&] { return values; }, {"x", "d"}, {"bias@GRAD"}, /*steps=*/2);
+  ExpectAllDirect(*schedule);
+  Scope scope;
+  for (const auto& [name, tensor] : kept_) scope.Get(name) = tensor.clone();
+  ASSERT_OK_AND_ASSIGN(auto got, schedule->Run(scope, values, {}));
+  const at::Tensor wanted = values[1].to(at::kDouble).sum({0, 2, 3});
+  const at::Tensor error = (got[0].to(at::kDouble) - wanted).abs() / wanted;
+  EXPECT_LE(error.max().item<double>(), 1.5e-7);
+}
+
 // A norm moves its running mean, which others read before.
 TEST_F(PlanTest, ChainsReadARunningMeanBeforeItMoves) {
   Data("x", {-1, 3});

@@ -121,7 +121,7 @@ bool IsRow(const Tensor& term, const Tensor& dout) {
 
 // The gradient of a term: mostly of a bias, added up as Fc does it.
 Tensor TermGrad(const Tensor& term, const Tensor& dout) {
-  if (term.sizes() != dout.sizes() && IsRow(term, dout) && GemmIsFast() &&
+  if (term.sizes() != dout.sizes() && IsRow(term, dout) &&
       FastOnCpu(term, dout)) {
     const Tensor rows = dout.contiguous();
     Tensor sums = at::empty(term.sizes(), rows.options());

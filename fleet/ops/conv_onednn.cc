@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <initializer_list>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -62,13 +63,26 @@ struct Descs {
   }
 };
 
-// Goes to the first implementation that runs fast in this process; false if
-// there is none.
-bool Choose(dnnl::primitive_desc& desc) {
-  while (!RunsFast(desc.impl_info_str())) {
+// Goes to the first implementation that runs fast in this process and is not of
+// the kind to `avoid`; false if there is none.
+bool Choose(dnnl::primitive_desc& desc, std::string_view avoid = {}) {
+  const auto avoided = [&] {
+    const std::string_view name = desc.impl_info_str();
+    return !avoid.empty() && name.starts_with(avoid);
+  };
+  while (!RunsFast(desc.impl_info_str()) || avoided()) {
     if (!desc.next_impl()) return false;
   }
   return true;
+}
+
+// The implementations whose gradient of the filter writes behind the end of
+// their own memory, or nothing. For filters of one pixel with strides they
+// gather those pixels that they read, in vectors of eight (AVX2) or sixteen
+// (AVX-512) channels.
+std::string_view OverrunningFilterGrad(const ConvShape& s) {
+  const bool strided = s.stride[0] > 1 || s.stride[1] > 1;
+  return strided && s.in_channels % 16 != 0 ? "jit_1x1:" : "";
 }
 
 dnnl::convolution_forward::desc ForwardOp(const Descs& d, bool has_bias) {
@@ -289,7 +303,7 @@ std::unique_ptr<PreparedConvFilterGrad> PreparedConvFilterGrad::Make(
   const Forward forward(d, has_bias, false);
   dnnl::convolution_backward_weights::primitive_desc desc(op, Engine(),
                                                           forward.desc);
-  if (!Choose(desc)) return nullptr;
+  if (!Choose(desc, OverrunningFilterGrad(shape))) return nullptr;
   const memory filter = Unset(desc.diff_weights_desc());
   std::initializer_list<std::pair<int, memory>> plain = {
       {DNNL_ARG_SRC, Unset(d.x)},

@@ -74,6 +74,21 @@ const ConvShape kShapes[] = {
      .in_size = {20, 16},
      .out_size = {18, 1},
      .kernel = {3, 16}},
+    // Strides of a filter of one pixel, and channels that fill no vector.
+    {.batch = 6,
+     .in_channels = 2,
+     .out_channels = 1,
+     .in_size = {4, 4},
+     .out_size = {2, 2},
+     .kernel = {1, 1},
+     .stride = {2, 2}},
+    {.batch = 1,
+     .in_channels = 3,
+     .out_channels = 3,
+     .in_size = {7, 9},
+     .out_size = {7, 3},
+     .kernel = {1, 1},
+     .stride = {1, 3}},
 };
 
 TEST(PreparedConv, AgreesWithAtenForwardAndBackward) {

@@ -156,8 +156,8 @@ Status GpuCode::Load(c10::Device device, Loaded& loaded) {
 Status GpuCode::Compile(const GpuFunctions& cuda, int architecture,
                         std::string& binary) {
   void* program = nullptr;
-  if (cuda.CreateProgram(&program, source_, "fleet.cu", 0, nullptr, nullptr) !=
-      0) {
+  if (cuda.CreateProgram(&program, source_.c_str(), "fleet.cu", 0, nullptr,
+                         nullptr) != 0) {
     return Unimplemented("NVRTC makes no program");
   }
   const std::string target =

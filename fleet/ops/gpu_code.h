@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <c10/core/Device.h>
 
@@ -19,8 +20,8 @@ struct GpuFunctions;  // what is called of CUDA's libraries
 // compiler, NVRTC, and the driver are found when the process runs. Thread-safe.
 class GpuCode final {
  public:
-  // `source` outlives it; its kernels are extern "C".
-  explicit GpuCode(const char* source) : source_(source) {}
+  // The kernels of `source` are extern "C".
+  explicit GpuCode(std::string source) : source_(std::move(source)) {}
   GpuCode(const GpuCode&) = delete;
   GpuCode& operator=(const GpuCode&) = delete;
 
@@ -45,7 +46,7 @@ class GpuCode final {
   Status Compile(const GpuFunctions& cuda, int architecture,
                  std::string& binary);
 
-  const char* const source_;
+  const std::string source_;
   base::Mutex mutex_;
   std::map<int, Loaded> by_device_ GUARDED_BY(mutex_);
 };

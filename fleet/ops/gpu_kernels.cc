@@ -14,6 +14,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "fleet/base/log.h"
+#include "fleet/base/status.h"
 #include "fleet/ops/gpu_code.h"
 #include "fleet/ops/gpu_source.h"
 
@@ -21,9 +22,16 @@ namespace fleet::ops {
 namespace {
 
 using at::Tensor;
+using gpu::Batch;
+using gpu::kChunk;
+using gpu::kPerLaunch;
+using gpu::kPowersPerLaunch;
+using gpu::One;
+using gpu::Powers;
+using Number = gpu::i64;
 
 GpuCode& Code() {
-  static GpuCode code(kGpuSource);
+  static GpuCode code(base::Concat(gpu::kGpuShared, "\n", kGpuSource));
   return code;
 }
 
@@ -37,8 +45,6 @@ void Launch(at::Device device, const char* kernel, int64_t blocks,
   Code().Launch(device, kernel, static_cast<unsigned>(blocks), threads, stream,
                 pointers);
 }
-
-using Number = long long;  // what the kernels call i64
 
 const Number* Integers(const Tensor& t) {
   static_assert(sizeof(Number) == sizeof(int64_t));
@@ -205,36 +211,6 @@ Tensor GpuSumTo(const Tensor& x, at::IntArrayRef sizes) {
 
 namespace {
 
-constexpr int kPerLaunch = 32;
-constexpr int kPowersPerLaunch = 240;
-constexpr int64_t kChunk = 1024;  // elements of a block
-
-// Twins of the structs in gpu_source.h.
-struct One {
-  float* p;
-  const float* g;
-  float* state[3];
-  const float* rate;
-  const float* power[2];
-  Number size;
-  double factor;
-  double decoupled;
-  float scale, low, high, l1, l2;
-  int first_block;
-};
-struct Batch {
-  One one[kPerLaunch];
-  double number[4];
-  int count;
-  int rule;
-  int flag;
-};
-struct Powers {
-  float* first[kPowersPerLaunch];
-  float* second[kPowersPerLaunch];
-  double base[2];
-  int count;
-};
 // What a launch may hand over on every GPU.
 static_assert(sizeof(Batch) <= 4096 && sizeof(Powers) <= 4096);
 

@@ -1,19 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The kernels of gpu_kernels.cc, in CUDA C++, compiled when the process runs.
-// The structs have twins there.
+// What both sides know stands once: kGpuShared, which comes before kGpuSource.
 
 #ifndef FLEET_OPS_GPU_SOURCE_H_
 #define FLEET_OPS_GPU_SOURCE_H_
 
 namespace fleet::ops {
 
+// Declarations, and the same as a text.
+#define FLEET_GPU_SHARED(...) \
+  __VA_ARGS__                 \
+  inline constexpr char kGpuShared[] = #__VA_ARGS__;
+
+namespace gpu {
+
+FLEET_GPU_SHARED(
+    typedef long long i64;
+
+    // What a launch of an update takes: so many parameters, in chunks of so
+    // many elements, a block for each.
+    constexpr int kPerLaunch = 32;
+    constexpr i64 kChunk = 1024;
+
+    struct One {
+      float* p;
+      const float* g;
+      float* state[3];
+      const float* rate;
+      const float* power[2];
+      i64 size;
+      double factor;
+      double decoupled;
+      float scale, low, high, l1, l2;
+      int first_block;
+    };
+
+    struct Batch {
+      One one[kPerLaunch];
+      double number[4];
+      int count;
+      int rule;
+      int flag;
+    };
+
+    // What a launch takes that moves powers on.
+    constexpr int kPowersPerLaunch = 240;
+
+    struct Powers {
+      float* first[kPowersPerLaunch];
+      float* second[kPowersPerLaunch];
+      double base[2];
+      int count;
+    };)
+
+#undef FLEET_GPU_SHARED
+
+}  // namespace gpu
+
 inline constexpr char kGpuSource[] = R"cuda(
-typedef long long i64;
 
 // ---- indices
 
-// Of several, any: one store of eight bytes is never torn.
+// Keeps one of the notes that threads write at the same time, whichever: a store
+// of eight bytes is never torn.
 __device__ void Note(i64* note, i64 position, i64 value) {
   const i64 most = 0x7fffffff;
   i64 cut = value > most ? most : value < -most ? -most : value;
@@ -194,7 +244,7 @@ extern "C" __global__ void ChannelSums(const float* x, float* out, i64 outer,
   if (threadIdx.x == 0) out[blockIdx.x] = sum;
 }
 
-// The same for inner = 1: 32 columns for each block of 32 warps.
+// The sums of columns where inner is 1: 32 columns for each block of 32 warps.
 extern "C" __global__ void ColumnSums(const float* x, float* out, i64 rows,
                                       i64 columns) {
   __shared__ float sums[32][33];
@@ -218,26 +268,6 @@ extern "C" __global__ void ColumnSums(const float* x, float* out, i64 rows,
 
 // ---- update rules, as in optim/update.cc
 
-struct One {
-  float* p;
-  const float* g;
-  float* state[3];
-  const float* rate;
-  const float* power[2];
-  i64 size;
-  double factor;
-  double decoupled;
-  float scale, low, high, l1, l2;
-  int first_block;
-};
-struct Batch {
-  One one[32];
-  double number[4];
-  int count;
-  int rule;
-  int flag;
-};
-
 struct Adjusted {
   float scale, low, high, l1, l2;
   __device__ float operator()(float gradient, float value) const {
@@ -256,7 +286,6 @@ __device__ void ForEach(i64 begin, i64 end, Rule rule) {
 
 extern "C" __global__ void __launch_bounds__(256)
     Update(const __grid_constant__ Batch batch) {
-  const i64 kChunk = 1024;
   int k = 0;
   while (k + 1 < batch.count &&
          (int)blockIdx.x >= batch.one[k + 1].first_block) {
@@ -399,13 +428,6 @@ extern "C" __global__ void __launch_bounds__(256)
     }
   }
 }
-
-struct Powers {
-  float* first[240];
-  float* second[240];
-  double base[2];
-  int count;
-};
 
 extern "C" __global__ void Advance(const __grid_constant__ Powers powers) {
   const int i = threadIdx.x;

@@ -18,25 +18,42 @@ namespace {
 
 using at::Tensor;
 
+// A matrix as Gemm() reads it: rows one behind the other, perhaps of its
+// transpose.
+struct Operand {
+  Operand(const Tensor& x, bool transposed) : rows(x), transposed(transposed) {
+    if (x.is_contiguous()) return;
+    if (x.t().is_contiguous()) {
+      rows = x.t();
+      this->transposed = !transposed;
+    } else {
+      rows = x.contiguous();
+    }
+  }
+
+  Tensor rows;
+  bool transposed;
+};
+
 // The product of two matrices, in `out` if that is given. `trans_*` read an
 // operand as its transpose.
 Tensor Multiply(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b,
                 const Tensor& bias = {}, Tensor out = {}) {
+  const Operand left(a, trans_a), right(b, trans_b);
   GemmShape s{.m = a.size(trans_a ? 1 : 0),
               .n = b.size(trans_b ? 0 : 1),
               .k = a.size(trans_a ? 0 : 1),
-              .trans_a = trans_a,
-              .trans_b = trans_b};
+              .trans_a = left.transposed,
+              .trans_b = right.transposed};
   if (!out.defined()) out = at::empty({s.m, s.n}, a.options());
-  Gemm(s, a.const_data_ptr<float>(), b.const_data_ptr<float>(),
+  Gemm(s, left.rows.const_data_ptr<float>(), right.rows.const_data_ptr<float>(),
        bias.defined() ? bias.const_data_ptr<float>() : nullptr,
        out.mutable_data_ptr<float>());
   return out;
 }
 
 bool GemmTakes(const Tensor& a, const Tensor& b) {
-  return GemmIsFast() && FastOnCpu(a, b) && a.is_contiguous() &&
-         b.is_contiguous() && a.numel() > 0 && b.numel() > 0;
+  return GemmIsFast() && FastOnCpu(a, b) && a.numel() > 0 && b.numel() > 0;
 }
 
 // ---- fc
@@ -69,20 +86,21 @@ std::tuple<Tensor, Tensor, Tensor> FcGrad(const Tensor& input, const Tensor& w,
                                           const Tensor& dout, GradNeeds needs) {
   Tensor x = input.reshape({-1, w.size(0)});
   Tensor dy = dout.reshape({-1, w.size(1)});
+  if (FastOnCpu(dy)) dy = dy.contiguous();  // as in MatmulGrad
   Tensor dx, dw, db;
-  bool fast = GemmTakes(x, w) && dy.numel() > 0 && FastOnCpu(dy);
-  if (fast) dy = dy.contiguous();
+  // Each is chosen by its own operands, as in MatmulGrad.
   if (needs[0]) {
-    dx = fast ? Multiply(dy, false, w, true) : at::matmul(dy, w.t());
+    dx =
+        GemmTakes(dy, w) ? Multiply(dy, false, w, true) : at::matmul(dy, w.t());
     if (input.dim() != 2) dx = dx.reshape(input.sizes());
   }
   if (needs[1]) {
-    dw = fast ? Multiply(x, true, dy, false, {},
-                         EmptyGradient(1, w.sizes(), w.options()))
-              : at::matmul(x.t(), dy);
+    dw = GemmTakes(x, dy) ? Multiply(x, true, dy, false, {},
+                                     EmptyGradient(1, w.sizes(), w.options()))
+                          : at::matmul(x.t(), dy);
   }
   if (needs[2] && bias.defined()) {
-    if (fast) {
+    if (FastOnCpu(dy) && dy.numel() > 0) {
       db = EmptyGradient(2, {w.size(1)}, dy.options());
       ColumnSums(dy.size(0), dy.size(1), dy.const_data_ptr<float>(),
                  db.mutable_data_ptr<float>());
@@ -108,6 +126,17 @@ bool IsOneProduct(const Tensor& x, const Tensor& y, bool trans_x) {
          y.numel() > 0 && FastOnCpu(x, y);
 }
 
+// at::matmul() makes one product of a stack and one matrix, or many, by whether
+// somebody asks for the gradient of the matrix. Here nobody does: an eager call
+// and an operation of a program then agree to the bit.
+Tensor Product(const Tensor& a, const Tensor& b) {
+  if (Recording()) return at::matmul(a, b);
+  const auto value = [](const Tensor& x) {
+    return x.requires_grad() ? x.detach() : x;
+  };
+  return at::matmul(value(a), value(b));
+}
+
 Tensor Rows(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 Tensor Matmul(const Tensor& x, const Tensor& y, bool trans_x, bool trans_y) {
@@ -127,8 +156,8 @@ Tensor Matmul(const Tensor& x, const Tensor& y, bool trans_x, bool trans_y) {
     // GPUs have no products of integers.
     return Matmul(x.cpu(), y.cpu(), trans_x, trans_y).to(x.device());
   }
-  Tensor out = at::matmul(Transposed(x, trans_x && x.dim() > 1),
-                          Transposed(y, trans_y && y.dim() > 1));
+  Tensor out = Product(Transposed(x, trans_x && x.dim() > 1),
+                       Transposed(y, trans_y && y.dim() > 1));
   return out.dim() == 0 ? out.reshape({1}) : out;
 }
 
@@ -139,7 +168,7 @@ Tensor LeftGrad(const Tensor& y, const Tensor& dout, bool trans_x,
     return trans_x ? Multiply(y, trans_y, dout, true)
                    : Multiply(dout, false, y, !trans_y);
   }
-  Tensor left = at::matmul(dout, Transposed(y, !trans_y));
+  Tensor left = Product(dout, Transposed(y, !trans_y));
   return Transposed(left, trans_x);
 }
 
@@ -149,7 +178,7 @@ Tensor RightGrad(const Tensor& x, const Tensor& dout, bool trans_x,
     return trans_y ? Multiply(dout, true, x, trans_x)
                    : Multiply(x, !trans_x, dout, false);
   }
-  Tensor right = at::matmul(Transposed(x, !trans_x), dout);
+  Tensor right = Product(Transposed(x, !trans_x), dout);
   return Transposed(right, trans_y);
 }
 

@@ -54,7 +54,7 @@ template double SumOfSquares(std::span<const double>);
 
 double ScaleToNorm(double sum_of_squares, double max_norm) {
   const double norm = std::sqrt(sum_of_squares);
-  return norm > max_norm ? max_norm / norm : 1.0;
+  return norm <= max_norm ? 1.0 : max_norm / norm;
 }
 
 }  // namespace fleet::optim

@@ -20,7 +20,7 @@ extern template double SumOfSquares(std::span<const double>);
 
 // The factor that brings a gradient, or all gradients together, whose squares
 // sum to `sum_of_squares`, down to a norm of `max_norm`: 1 where the norm is
-// not above it.
+// not above it. A gradient with NaN makes it NaN, so that nobody trains on.
 double ScaleToNorm(double sum_of_squares, double max_norm);
 
 }  // namespace fleet::optim

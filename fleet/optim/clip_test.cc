@@ -45,5 +45,10 @@ TEST(ScaleToNorm, BringsLargeOnesDownToTheNorm) {
   EXPECT_EQ(ScaleToNorm(std::numeric_limits<double>::infinity(), 1.0), 0.0);
 }
 
+TEST(ScaleToNorm, PassesNanOn) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(std::isnan(ScaleToNorm(nan, 1.0)));
+}
+
 }  // namespace
 }  // namespace fleet::optim

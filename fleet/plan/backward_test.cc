@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/plan/backward.h"
 
+#include <set>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "fleet/program/define_ops.h"
 #include "fleet/program/lod.h"
 #include "fleet/program/op_role.h"
+#include "fleet/program/text.h"
 
 namespace fleet::plan {
 namespace {
@@ -246,6 +248,65 @@ TEST_F(BackwardTest, GradientsHaveTheOffsetsOfTheirVariables) {
   ASSERT_OK(AppendBackward(registry_, program_, {{"pool", ""}}, {}).status());
   EXPECT_EQ(block().Find("act@GRAD")->lod, "ids@LOD");
   EXPECT_EQ(block().Find("pool@GRAD")->lod, "");
+}
+
+// A shared weight, a table in rows, and a value that nobody asks for.
+constexpr char kForward[] = R"({ // block 0
+    var ids : LOD_TENSOR.shape(-1).dtype(int64).stop_gradient(True).data(True)
+    persist trainable param table : LOD_TENSOR.shape(9, 4).dtype(float32)
+    persist trainable param w : LOD_TENSOR.shape(4, 4).dtype(float32)
+    var e : LOD_TENSOR.shape(-1, 4).dtype(float32)
+    var h : LOD_TENSOR.shape(-1, 4).dtype(float32)
+    var t : LOD_TENSOR.shape(-1, 4).dtype(float32)
+    var y : LOD_TENSOR.shape(-1, 4).dtype(float32)
+    var aside : LOD_TENSOR.shape(-1, 4).dtype(float32)
+    var loss : LOD_TENSOR.shape(1).dtype(float32)
+    {Out=['e']} = lookup_table_v2(inputs={Ids=['ids'], W=['table']}, is_sparse = True)
+    {Out=['h']} = matmul_v2(inputs={X=['e'], Y=['w']})
+    {Out=['t']} = tanh(inputs={X=['h']})
+    {Out=['aside']} = exp(inputs={X=['t']})
+    {Out=['y']} = matmul_v2(inputs={X=['t'], Y=['w']})
+    {Out=['loss']} = reduce_mean(inputs={X=['y']})
+}
+)";
+
+// What AppendBackward writes behind kForward, as a text.
+std::string Gradients(const std::set<std::string>& no_grad) {
+  OpRegistry registry;
+  DefineAllOps(registry);
+  auto program = program::ParseText(kForward);
+  EXPECT_OK(program);
+  const std::string before = ToString(**program, {.variables = false});
+  EXPECT_OK(
+      AppendBackward(registry, **program, {{"loss", ""}}, no_grad).status());
+  const std::string after = ToString(**program, {.variables = false});
+  const size_t end = before.rfind('}');
+  EXPECT_EQ(after.substr(0, end), before.substr(0, end));
+  return after.substr(end);
+}
+
+TEST(AppendBackwardTest, WritesGradientsBehindAProgram) {
+  EXPECT_EQ(
+      Gradients({}),
+      R"(    {Out=['loss@GRAD']} = fill_any_like(inputs={X=['loss']}, dtype = -1, op_role = 1, value = 1.0)
+    {X@GRAD=['y@GRAD']} = reduce_mean_grad(inputs={X=['y'], Out@GRAD=['loss@GRAD']}, op_role = 1)
+    {X@GRAD=['t@GRAD'], Y@GRAD=['w@GRAD@RENAME@block0@0']} = matmul_v2_grad(inputs={X=['t'], Y=['w'], Out@GRAD=['y@GRAD']}, op_role = 1)
+    {X@GRAD=['h@GRAD']} = tanh_grad(inputs={Out=['t'], Out@GRAD=['t@GRAD']}, op_role = 1)
+    {X@GRAD=['e@GRAD'], Y@GRAD=['w@GRAD@RENAME@block0@1']} = matmul_v2_grad(inputs={X=['e'], Y=['w'], Out@GRAD=['h@GRAD']}, op_role = 1)
+    {W@GRAD=['table@GRAD']} = lookup_table_v2_grad(inputs={W=['table'], Ids=['ids'], Out@GRAD=['e@GRAD']}, is_sparse = True, op_role = 1)
+    {Out=['w@GRAD']} = sum(inputs={X=['w@GRAD@RENAME@block0@0', 'w@GRAD@RENAME@block0@1']}, op_role = 1)
+}
+)");
+}
+
+TEST(AppendBackwardTest, StopsAtWhatHasNoGradient) {
+  EXPECT_EQ(
+      Gradients({"h"}),
+      R"(    {Out=['loss@GRAD']} = fill_any_like(inputs={X=['loss']}, dtype = -1, op_role = 1, value = 1.0)
+    {X@GRAD=['y@GRAD']} = reduce_mean_grad(inputs={X=['y'], Out@GRAD=['loss@GRAD']}, op_role = 1)
+    {X@GRAD=['@EMPTY@'], Y@GRAD=['w@GRAD']} = matmul_v2_grad(inputs={X=['t'], Y=['w'], Out@GRAD=['y@GRAD']}, op_role = 1)
+}
+)");
 }
 
 }  // namespace

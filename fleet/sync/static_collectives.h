@@ -45,7 +45,8 @@ namespace fleet::sync {
 
 // Over whom and how.
 struct CollectiveGroup {
-  comm::Communicator* communicator = nullptr;  // outlives the programs
+  // Outlives the StaticCollectives, which knows it by its address.
+  comm::Communicator* communicator = nullptr;
   Overlap overlap = Overlap::kAuto;
   // Ranks on this host; 0 when all ranks are.
   int ranks_on_host = 0;

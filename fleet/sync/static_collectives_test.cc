@@ -25,6 +25,7 @@ using exec::Executor;
 using exec::Feed;
 using exec::Scope;
 using program::Program;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using testing::RunRanks;
 
@@ -248,7 +249,9 @@ TEST(StaticCollectives, ARankThatIsGoneIsNamed) {
     }
     Status status = runner.Run(*program, {{"x", Filled(1)}}, {"g"}).status();
     EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-    EXPECT_THAT(status.message(), HasSubstr("c_allreduce_start"));
+    // It may have begun before the other rank gave up.
+    EXPECT_THAT(status.message(), AnyOf(HasSubstr("c_allreduce_start"),
+                                        HasSubstr("c_allreduce_wait")));
     EXPECT_THAT(status.message(), HasSubstr("rank 1"));
   });
 }

@@ -17,7 +17,10 @@ using NodePtr = decltype(torch::autograd::Edge::function);
 template <class Node, class Ptr = NodePtr, class... Args>
 Ptr MakeNode(Args&&... args) {
   if constexpr (requires { typename Ptr::weak_type; }) {
-    return std::make_shared<Node>(std::forward<Args>(args)...);
+    // LibTorch's own way to free it, found by the type of its base, goes from
+    // node to node; a destructor would call the next, and overflow the stack.
+    return Ptr(new Node(std::forward<Args>(args)...),
+               [](Node* node) { deleteNode(node); });
   } else {
     return c10::make_intrusive<Node>(std::forward<Args>(args)...);
   }
