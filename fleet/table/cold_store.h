@@ -18,6 +18,19 @@
 
 namespace fleet::table {
 
+// The rows of a ColdStore as they were at one moment. One thread at a time,
+// which need not be the store's.
+class ColdSnapshot {
+ public:
+  virtual ~ColdSnapshot() = default;
+
+  // The first row, or the next after the last call, in the order of keys. False
+  // when there is none. `row` stays until the next call.
+  virtual Result<bool> Next(Key* key, std::span<const float>* row) = 0;
+  // Next begins with the first row again.
+  virtual void Rewind() = 0;
+};
+
 // The rows of one shard on disk, each as so many floats as its maker was told.
 // One thread at a time.
 class ColdStore {
@@ -31,6 +44,8 @@ class ColdStore {
                      std::span<const float* const> rows) = 0;
   virtual Status Erase(std::span<const Key> keys) = 0;
 
+  // Costs nothing but disk, until it is destroyed.
+  virtual std::unique_ptr<ColdSnapshot> Snapshot() = 0;
   // In the order of keys, as they are when it begins: `visit` may Put and
   // Erase. Ends with the first failure.
   virtual Status ForEach(

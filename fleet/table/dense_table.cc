@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "fleet/base/exceptions.h"
 #include "fleet/table/rows_file.h"
 
 namespace fleet::table {
@@ -80,14 +81,20 @@ Status DenseTable::PullFrom(uint64_t begin, std::span<float> values) const {
   return OkStatus();
 }
 
-bool DenseTable::SetRate(const std::string& name, double rate) {
+void DenseTable::AddTurn(Turns* turns) {
+  if (turns != nullptr) turns->push_back({0, 0, ++num_turns_, step_});
+}
+
+bool DenseTable::SetRate(const std::string& name, double rate, Turns* turns) {
   base::MutexLock lock(mutex_);
+  AddTurn(turns);
   return TellRate(learning_rate_, name, rate, step_, false);
 }
 
-Status DenseTable::Push(std::span<const float> gradient) {
+Status DenseTable::Push(std::span<const float> gradient, Turns* turns) {
   RETURN_IF_ERROR(CheckSize(gradient.size(), "push"));
   base::MutexLock lock(mutex_);
+  AddTurn(turns);
   return PushLocked(gradient);
 }
 
@@ -97,6 +104,7 @@ Status DenseTable::PushLocked(std::span<const float> gradient) {
                                   [](float x) { return std::isfinite(x); });
   if (!finite) ++num_nonfinite_;
   if (!finite && options.drop_nonfinite) return OkStatus();
+  BeforeChange();
   optim::Slice<float> slice{values_.data(),
                             gradient.data(),
                             {},
@@ -112,88 +120,206 @@ Status DenseTable::PushLocked(std::span<const float> gradient) {
   return OkStatus();
 }
 
-Status DenseTable::Add(std::span<const float> delta) {
+Status DenseTable::Add(std::span<const float> delta, Turns* turns) {
   RETURN_IF_ERROR(CheckSize(delta.size(), "add"));
   base::MutexLock lock(mutex_);
+  AddTurn(turns);
+  BeforeChange();
   for (size_t i = 0; i < delta.size(); ++i) values_[i] += delta[i];
   return OkStatus();
 }
 
-Status DenseTable::Assign(std::span<const float> values) {
+Status DenseTable::Assign(std::span<const float> values, Turns* turns) {
   RETURN_IF_ERROR(CheckSize(values.size(), "assign"));
   base::MutexLock lock(mutex_);
+  AddTurn(turns);
+  BeforeChange();
   std::copy(values.begin(), values.end(), values_.begin());
   initialized_ = true;
   return OkStatus();
 }
 
-Status DenseTable::Accumulate(std::span<const float> gradient) {
+Status DenseTable::Accumulate(int worker, std::span<const float> gradient,
+                              Turns* turns) {
   RETURN_IF_ERROR(CheckSize(gradient.size(), "push"));
   base::MutexLock lock(mutex_);
-  if (waiting_.empty()) {
-    waiting_.assign(gradient.begin(), gradient.end());
+  AddTurn(turns);
+  const auto index = static_cast<size_t>(worker);
+  if (waiting_.size() <= index) waiting_.resize(index + 1);
+  std::vector<float>& waiting = waiting_[index];
+  if (waiting.empty()) {
+    waiting.assign(gradient.begin(), gradient.end());
     return OkStatus();
   }
-  for (size_t i = 0; i < gradient.size(); ++i) waiting_[i] += gradient[i];
+  for (size_t i = 0; i < gradient.size(); ++i) waiting[i] += gradient[i];
   return OkStatus();
 }
 
-Status DenseTable::ApplyAccumulated(double scale) {
+Status DenseTable::ApplyAccumulated(double scale, const std::set<int>& later,
+                                    Turns* turns) {
   base::MutexLock lock(mutex_);
-  if (waiting_.empty()) return OkStatus();
+  AddTurn(turns);
+  std::vector<float>* all = nullptr;
+  for (size_t worker = 0; worker < waiting_.size(); ++worker) {
+    std::vector<float>& each = waiting_[worker];
+    if (each.empty() || later.contains(static_cast<int>(worker))) continue;
+    if (all == nullptr) {
+      all = &each;
+      continue;
+    }
+    for (size_t i = 0; i < each.size(); ++i) (*all)[i] += each[i];
+    each.clear();  // its memory is for the next step
+  }
+  if (all == nullptr) return OkStatus();
   const auto factor = static_cast<float>(scale);
   if (factor != 1.0f) {
-    for (float& x : waiting_) x *= factor;
+    for (float& x : *all) x *= factor;
   }
-  const Status pushed = PushLocked(waiting_);
-  waiting_.clear();  // its memory is for the next step
+  const Status pushed = PushLocked(*all);
+  all->clear();
   return pushed;
 }
 
-void DenseTable::EndStep(uint64_t count) {
+void DenseTable::DropAccumulated(int worker, Turns* turns) {
   base::MutexLock lock(mutex_);
+  AddTurn(turns);
+  const auto index = static_cast<size_t>(worker);
+  if (index < waiting_.size()) waiting_[index].clear();
+}
+
+void DenseTable::EndStep(uint64_t count, Turns* turns) {
+  base::MutexLock lock(mutex_);
+  AddTurn(turns);
   step_ += count;
 }
 
-Result<SaveStats> DenseTable::Save(const base::Path& folder,
-                                   const SaveId& id) const {
+Result<SaveStats> DenseTable::Save(const base::Path& folder, const SaveId& id) {
   ASSIGN_OR_RETURN(const WrittenTable written, WriteSave(folder, id));
   RETURN_IF_ERROR(WriteSaveList(folder, written.list));
   return written.stats;
 }
 
 Result<WrittenTable> DenseTable::WriteSave(const base::Path& folder,
-                                           const SaveId& id) const {
+                                           const SaveId& id, Turns* turns) {
+  BeginSave(id, turns);
+  return WriteRows(folder);
+}
+
+void DenseTable::BeginSave(const SaveId& id, Turns* turns) {
   base::MutexLock lock(mutex_);
+  if (turns != nullptr) turns->push_back({0, 0, num_turns_, 0});
+  cut_given_up_ = OkStatus();
+  Cut cut;
+  cut.number = ++num_cuts_;
+  cut.id = id;
+  cut.step = step_;
+  cut.powers = powers_;
+  cut_ = std::move(cut);
+}
+
+void DenseTable::EndSave() {
+  base::MutexLock lock(mutex_);
+  cut_.reset();
+}
+
+void DenseTable::BeforeChange() {
+  if (!cut_.has_value() || cut_->aside) return;
+  const auto from = static_cast<ptrdiff_t>(cut_->next);
+  // Where there is no memory, training goes on without the save.
+  const Status put = base::CatchExceptions([&]() -> Status {
+    // NOLINTNEXTLINE: the lock is held.
+    auto aside = [&]() FLEET_THREAD_ATTRIBUTE(no_thread_safety_analysis) {
+      cut_->values.assign(values_.begin() + from, values_.end());
+      for (const std::vector<float>& state : state_) {
+        cut_->state.emplace_back(state.begin() + from, state.end());
+      }
+    };
+    aside();
+    return OkStatus();
+  });
+  cut_->aside = true;
+  cut_->next_aside = cut_->next;
+  if (put.ok()) return;
+  cut_.reset();
+  cut_given_up_ = put;
+}
+
+Status DenseTable::TakeBlock(uint64_t number, uint64_t begin,
+                             std::vector<float>& row) {
+  base::MutexLock lock(mutex_);
+  if (!cut_.has_value() || cut_->number != number) {
+    RETURN_IF_ERROR(cut_given_up_);
+    return FailedPrecondition("table ", name(),
+                              ": the save has ended, or another one has begun");
+  }
+  Cut& cut = *cut_;
+  const uint64_t n = std::min(kDenseBlock, part().size() - begin);
+  const std::vector<float>& values = cut.aside ? cut.values : values_;
+  const auto& state = cut.aside ? cut.state : state_;
+  const uint64_t at = cut.aside ? begin - cut.next_aside : begin;
+  row.assign(row_floats(), 0.0f);
+  std::copy_n(&values[at], n, row.begin());
+  for (size_t i = 0; i < num_state_; ++i) {
+    std::copy_n(&state[i][at], n,
+                row.begin() + static_cast<ptrdiff_t>((i + 1) * kDenseBlock));
+  }
+  std::copy(cut.powers.begin(), cut.powers.end(),
+            row.end() - static_cast<ptrdiff_t>(num_powers_));
+  cut.next = begin + n;
+  return OkStatus();
+}
+
+Result<WrittenTable> DenseTable::WriteRows(const base::Path& folder) {
+  uint64_t number = 0;
+  {
+    base::MutexLock lock(mutex_);
+    number = num_cuts_;
+  }
+  Result<WrittenTable> written =
+      base::CatchExceptions([&] { return WriteCut(folder, number); });
+  base::MutexLock lock(mutex_);
+  if (cut_.has_value() && cut_->number == number) cut_.reset();
+  return written;
+}
+
+Result<WrittenTable> DenseTable::WriteCut(const base::Path& folder,
+                                          uint64_t number) {
+  WrittenTable written;
+  written.list.table = name();
+  {
+    base::MutexLock lock(mutex_);
+    if (!cut_.has_value()) {
+      return FailedPrecondition("table ", name(), ": no save has begun");
+    }
+    written.list.id = cut_->id;
+    written.list.step = cut_->step;
+  }
   RowsHeader header;
   header.table = name();
   header.layout = layout_;
   header.dim = kDenseBlock;
   header.row_floats = static_cast<uint32_t>(row_floats());
   header.num_rows = (part().size() + kDenseBlock - 1) / kDenseBlock;
-  const std::string file = RowsFileName(name(), id, 0);
+  const std::string file = RowsFileName(name(), written.list.id, 0);
   ASSIGN_OR_RETURN(RowsWriter writer,
                    RowsWriter::Create(folder / file, header));
   std::vector<float> row;
   for (uint64_t begin = 0; begin < part().size(); begin += kDenseBlock) {
-    const uint64_t n = std::min(kDenseBlock, part().size() - begin);
-    row.assign(row_floats(), 0.0f);
-    std::copy_n(&values_[begin], n, row.begin());
-    for (size_t i = 0; i < num_state_; ++i) {
-      std::copy_n(&state_[i][begin], n, &row[(i + 1) * kDenseBlock]);
-    }
-    std::copy(powers_.begin(), powers_.end(),
-              row.end() - static_cast<ptrdiff_t>(num_powers_));
+    RETURN_IF_ERROR(TakeBlock(number, begin, row));
     RETURN_IF_ERROR(writer.AddRow((part().begin + begin) / kDenseBlock, row));
   }
   RETURN_IF_ERROR(writer.Commit());
-  WrittenTable written;
-  written.list.table = name();
-  written.list.id = id;
-  written.list.step = step_;
   written.list.files.push_back({file, writer.byte_size(), writer.checksum()});
   written.stats = {header.num_rows, 0, writer.byte_size()};
   return written;
+}
+
+void DenseTable::EndCutForLoad() {
+  if (!cut_.has_value()) return;
+  cut_.reset();
+  cut_given_up_ = FailedPrecondition(
+      "table ", name(),
+      ": its values were replaced before all of them were written");
 }
 
 Result<LoadStats> DenseTable::Load(const base::Path& folder) {
@@ -209,6 +335,7 @@ Result<LoadStats> DenseTable::Load(const SavedModel& model) {
   stats.number = lists.back().id.number;
   stats.step = lists.back().step;
   base::MutexLock lock(mutex_);
+  EndCutForLoad();
   auto check = [&](const RowsHeader& header) -> Status {
     if (header.dim != kDenseBlock) {
       return InvalidArgument("table ", header.table, " is no dense table");
@@ -273,11 +400,18 @@ Result<std::unique_ptr<DenseTable>> DenseTable::LoadApart(
 void DenseTable::Take(DenseTable& loaded) {
   base::MutexLock theirs(loaded.mutex_);
   base::MutexLock lock(mutex_);
+  EndCutForLoad();
   std::swap(values_, loaded.values_);
   std::swap(state_, loaded.state_);
   std::swap(powers_, loaded.powers_);
   initialized_ = loaded.initialized_;
   step_ = loaded.step_;
+}
+
+uint64_t DenseTable::save_byte_size() const {
+  base::MutexLock lock(mutex_);
+  if (!cut_.has_value() || !cut_->aside) return 0;
+  return sizeof(float) * cut_->values.size() * (1 + num_state_);
 }
 
 bool DenseTable::initialized() const {
@@ -297,8 +431,11 @@ uint64_t DenseTable::num_nonfinite() const {
 
 uint64_t DenseTable::byte_size() const {
   base::MutexLock lock(mutex_);
-  return sizeof(float) *
-         (values_.capacity() * (1 + num_state_) + waiting_.capacity());
+  size_t num_waiting = 0;
+  for (const std::vector<float>& each : waiting_) {
+    num_waiting += each.capacity();
+  }
+  return sizeof(float) * (values_.capacity() * (1 + num_state_) + num_waiting);
 }
 
 }  // namespace fleet::table

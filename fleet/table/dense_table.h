@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +21,7 @@
 #include "fleet/table/options.h"
 #include "fleet/table/save_manifest.h"
 #include "fleet/table/saved_table.h"
+#include "fleet/table/turn.h"
 
 namespace fleet::table {
 
@@ -57,30 +60,40 @@ class DenseTable final {
   // The values from place `begin` of the part on.
   Status PullFrom(uint64_t begin, std::span<float> values) const;
 
-  // All are of part().size() values; else InvalidArgument.
+  // All are of part().size() values; else InvalidArgument. Turns are added
+  // where they are asked for (turn.h): a dense table has one part.
   Status Pull(std::span<float> values) const;
   // Applies the update rule.
-  Status Push(std::span<const float> gradient);
+  Status Push(std::span<const float> gradient, Turns* turns = nullptr);
   // Adds, without a rule (geo).
-  Status Add(std::span<const float> delta);
-  Status Assign(std::span<const float> values);
+  Status Add(std::span<const float> delta, Turns* turns = nullptr);
+  Status Assign(std::span<const float> values, Turns* turns = nullptr);
 
-  // Synchronous training: gradients are summed and wait. Apply then pushes the
-  // sum times `scale`, if there was one.
-  Status Accumulate(std::span<const float> gradient);
-  Status ApplyAccumulated(double scale);
+  // Synchronous training, as for SparseTable: gradients are summed by worker
+  // and wait. Apply then pushes the sum of all, in the workers' order, times
+  // `scale`, if there was one. What the workers `later` gave stays.
+  Status Accumulate(int worker, std::span<const float> gradient,
+                    Turns* turns = nullptr);
+  Status ApplyAccumulated(double scale, const std::set<int>& later = {},
+                          Turns* turns = nullptr);
+  void DropAccumulated(int worker, Turns* turns = nullptr);
 
   // So many steps of training are over: the learning rate's schedule moves on.
-  void EndStep(uint64_t count = 1);
+  void EndStep(uint64_t count = 1, Turns* turns = nullptr);
 
   // As for SparseTable.
-  bool SetRate(const std::string& name, double rate);
+  bool SetRate(const std::string& name, double rate, Turns* turns = nullptr);
 
   // As for SparseTable, but a delta has all values too, so that nothing depends
-  // on whether a save counts; Load takes what belongs to part().
-  Result<WrittenTable> WriteSave(const base::Path& folder,
-                                 const SaveId& id) const;
-  Result<SaveStats> Save(const base::Path& folder, const SaveId& id) const;
+  // on whether a save counts. An update changes all values: the first that
+  // comes while they are written puts what is left aside, once. EndSave ends
+  // one that is not written. Load takes what belongs to part().
+  void BeginSave(const SaveId& id, Turns* turns = nullptr);
+  Result<WrittenTable> WriteRows(const base::Path& folder);
+  void EndSave();
+  Result<WrittenTable> WriteSave(const base::Path& folder, const SaveId& id,
+                                 Turns* turns = nullptr);
+  Result<SaveStats> Save(const base::Path& folder, const SaveId& id);
   Result<LoadStats> Load(const SavedModel& model);
   Result<LoadStats> Load(const base::Path& folder);
   Result<std::unique_ptr<DenseTable>> LoadApart(const SavedModel& model) const;
@@ -91,6 +104,7 @@ class DenseTable final {
   uint64_t step() const;
   uint64_t num_nonfinite() const;
   uint64_t byte_size() const;
+  uint64_t save_byte_size() const;  // beside it, while a save is written
 
   const std::string& name() const { return options_.name; }
   const DensePart& part() const { return options_.part; }
@@ -99,8 +113,32 @@ class DenseTable final {
   explicit DenseTable(const DenseTableOptions& options);
 
  private:
+  // The table at the moment of a save, as far as it is not written yet.
+  struct Cut {
+    uint64_t number = 0;  // of this table's
+    SaveId id;
+    uint64_t step = 0;
+    std::vector<float> powers;
+    uint64_t next = 0;  // values before this one are written
+    // From value `next_aside` on, where they were put aside; else they are in
+    // the table.
+    bool aside = false;
+    uint64_t next_aside = 0;
+    std::vector<float> values;
+    std::vector<std::vector<float>> state;
+  };
+
+  // Values are about to change.
+  void BeforeChange() REQUIRES(mutex_);
+  // All values are about to be others.
+  void EndCutForLoad() REQUIRES(mutex_);
+  Result<WrittenTable> WriteCut(const base::Path& folder, uint64_t number);
+  // The row of the block that begins at value `begin`. FailedPrecondition, or
+  // why it was given up, when the cut is not there any more.
+  Status TakeBlock(uint64_t number, uint64_t begin, std::vector<float>& row);
   Status CheckSize(size_t size, const char* what) const;
   Status PushLocked(std::span<const float> gradient) REQUIRES(mutex_);
+  void AddTurn(Turns* turns) REQUIRES(mutex_);
   size_t row_floats() const {
     return kDenseBlock * (1 + num_state_) + num_powers_;
   }
@@ -114,11 +152,16 @@ class DenseTable final {
   std::vector<float> values_ GUARDED_BY(mutex_);
   std::vector<std::vector<float>> state_ GUARDED_BY(mutex_);
   std::vector<float> powers_ GUARDED_BY(mutex_);
-  std::vector<float> waiting_ GUARDED_BY(mutex_);  // empty when nothing waits
+  // By worker; empty where nothing waits.
+  std::vector<std::vector<float>> waiting_ GUARDED_BY(mutex_);
   bool initialized_ GUARDED_BY(mutex_) = false;
   uint64_t step_ GUARDED_BY(mutex_) = 0;
   LearningRate learning_rate_ GUARDED_BY(mutex_);
   uint64_t num_nonfinite_ GUARDED_BY(mutex_) = 0;
+  uint64_t num_turns_ GUARDED_BY(mutex_) = 0;  // that were asked for
+  std::optional<Cut> cut_ GUARDED_BY(mutex_);
+  uint64_t num_cuts_ GUARDED_BY(mutex_) = 0;
+  Status cut_given_up_ GUARDED_BY(mutex_);
 };
 
 }  // namespace fleet::table

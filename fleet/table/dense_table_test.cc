@@ -2,8 +2,11 @@
 
 #include "fleet/table/dense_table.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -73,13 +76,50 @@ TEST(DenseTable, AssignsPushesAndPulls) {
 TEST(DenseTable, AppliesTheMeanOfWhatWorkersPushed) {
   auto table = Make(Whole(2));
   ASSERT_OK(table->ApplyAccumulated(0.5));  // nothing waits
-  ASSERT_OK(table->Accumulate(std::vector<float>{1, 2}));
-  ASSERT_OK(table->Accumulate(std::vector<float>{3, 4}));
+  ASSERT_OK(table->Accumulate(0, std::vector<float>{1, 2}));
+  ASSERT_OK(table->Accumulate(1, std::vector<float>{3, 4}));
   EXPECT_THAT(Pulled(*table), ElementsAre(0, 0));
   ASSERT_OK(table->ApplyAccumulated(0.5));
   EXPECT_THAT(Pulled(*table), ElementsAre(-1, -1.5));
   ASSERT_OK(table->ApplyAccumulated(0.5));
   EXPECT_THAT(Pulled(*table), ElementsAre(-1, -1.5));
+}
+
+TEST(DenseTable, SumsDoNotDependOnWhoCameFirst) {
+  // In another order these sums have other bits.
+  const std::vector<float> of_worker = {1e8f, 1.0f, -1e8f, 3e-3f};
+  std::vector<int> order = {0, 1, 2, 3};
+  std::vector<float> first;
+  do {
+    auto table = Make(Whole(1));
+    for (const int w : order) {
+      ASSERT_OK(table->Accumulate(w, std::vector<float>{of_worker[w]}));
+    }
+    ASSERT_OK(table->ApplyAccumulated(0.25));
+    const std::vector<float> values = Pulled(*table);
+    if (first.empty()) first = values;
+    EXPECT_EQ(values, first);
+  } while (std::ranges::next_permutation(order).found);
+}
+
+TEST(DenseTable, LeavesOutWhatWaitsOfAWorkerThatIsGone) {
+  auto table = Make(Whole(2));
+  ASSERT_OK(table->Accumulate(0, std::vector<float>{1, 2}));
+  ASSERT_OK(table->Accumulate(1, std::vector<float>{3, 4}));
+  table->DropAccumulated(0);
+  table->DropAccumulated(7);
+  ASSERT_OK(table->ApplyAccumulated(1.0));
+  EXPECT_EQ(Pulled(*table), (std::vector<float>{-1.5f, -2.0f}));
+}
+
+TEST(DenseTable, KeepsWhatIsOfALaterStep) {
+  auto table = Make(Whole(1));
+  ASSERT_OK(table->Accumulate(0, std::vector<float>{1}));
+  ASSERT_OK(table->Accumulate(1, std::vector<float>{4}));
+  ASSERT_OK(table->ApplyAccumulated(1.0, {1}));
+  EXPECT_THAT(Pulled(*table), ElementsAre(-0.5));
+  ASSERT_OK(table->ApplyAccumulated(1.0));
+  EXPECT_THAT(Pulled(*table), ElementsAre(-2.5));
 }
 
 TEST(DenseTable, FollowsAdamAndItsSchedule) {
@@ -120,6 +160,69 @@ TEST(DenseTable, SaysWhatDoesNotFit) {
   DenseTableOptions options = Whole(5000);
   options.part = {10, 5000};
   EXPECT_THAT(DenseTable::Make(options), HasCode(StatusCode::kInvalidArgument));
+}
+
+// Each save beside updates has what a save that nobody disturbs has.
+TEST(DenseTable, SavesItsMomentWhateverComesAfter) {
+  constexpr uint64_t kSize = 20'000;
+  testing::TemporaryFolder folder;
+  const base::Path still = folder.path() / "still";
+  ASSERT_OK(base::MakeFolders(still));
+  DenseTableOptions options;
+  options.name = "w";
+  options.size = kSize;
+  options.part = {0, kSize};
+  options.update.rule = optim::Adam();
+  auto table = DenseTable::Make(options);
+  ASSERT_OK(table);
+  std::mt19937_64 random(5);
+  const auto disturb = [&](std::mt19937_64& own) {
+    std::vector<float> values(kSize);
+    for (float& x : values) x = static_cast<float>(own() % 1000) * 1e-3f;
+    switch (own() % 4) {
+      case 0:
+        EXPECT_OK((*table)->Add(values));
+        break;
+      case 1:
+        EXPECT_OK((*table)->Accumulate(0, values));
+        EXPECT_OK((*table)->ApplyAccumulated(0.5));
+        (*table)->EndStep();
+        break;
+      case 2:
+        EXPECT_OK((*table)->Assign(values));
+        break;
+      default:
+        EXPECT_OK((*table)->Push(values));
+    }
+  };
+  const auto bytes = [](const base::Path& path, const WrittenTable& written) {
+    return base::ReadFile(path / written.list.files[0].name).value();
+  };
+  for (uint64_t number = 1; number <= 20; ++number) {
+    disturb(random);
+    ASSERT_OK_AND_ASSIGN(const WrittenTable expected,
+                         (*table)->WriteSave(still, {number}));
+    (*table)->BeginSave({number});
+    if (number % 2 == 0) disturb(random);
+    std::thread disturbing([&] {
+      std::mt19937_64 own(number);
+      for (int i = 0; i < 3; ++i) disturb(own);
+    });
+    const Result<WrittenTable> written = (*table)->WriteRows(folder.path());
+    disturbing.join();
+    ASSERT_OK(written.status());
+    EXPECT_TRUE(bytes(folder.path(), *written) == bytes(still, expected));
+    EXPECT_EQ(written->list.step, expected.list.step);
+    EXPECT_EQ((*table)->save_byte_size(), 0u);
+  }
+  // One that is not written holds nothing back.
+  (*table)->BeginSave({21});
+  disturb(random);
+  EXPECT_GT((*table)->save_byte_size(), 0u);
+  (*table)->EndSave();
+  EXPECT_EQ((*table)->save_byte_size(), 0u);
+  EXPECT_THAT((*table)->WriteRows(folder.path()).status(),
+              HasCode(StatusCode::kFailedPrecondition));
 }
 
 TEST(DenseTable, IsReadByAnyNumberOfServers) {

@@ -103,7 +103,30 @@ class KeyIndex final {
     }
   }
 
+  // The same for keys with hashes in [first, last]. Between two calls keys may
+  // come and go and the index may grow: what is there is found by its hash.
+  template <typename Visit>
+  void ForEachOfHashes(uint64_t first, uint64_t last, Visit visit) const {
+    const size_t begin = Home(first);
+    const size_t end = Home(last);
+    // They lie from the first home on, up to the first empty place that is not
+    // before the last home.
+    for (size_t step = 0; step < capacity_; ++step) {
+      const size_t at =
+          begin + step < capacity_ ? begin + step : begin + step - capacity_;
+      const Entry& entry = entries_[at];
+      if (entry.value == kNone) {
+        if (begin + step >= end) return;
+        continue;
+      }
+      const uint64_t hash = HashKey(entry.key());
+      if (first <= hash && hash <= last) visit(entry.key(), entry.value);
+    }
+  }
+
   size_t size() const { return size_; }
+  // Of places for entries; never shrinks but by Clear.
+  size_t capacity() const { return capacity_; }
   size_t byte_size() const { return memory_.byte_size(); }
 
  private:

@@ -34,6 +34,8 @@ class KeySet final {
     return *number;
   }
 
+  bool Contains(Key key) const { return index_.Find(key) != nullptr; }
+
   const std::vector<Key>& keys() const { return keys_; }
   size_t size() const { return keys_.size(); }
   size_t byte_size() const {

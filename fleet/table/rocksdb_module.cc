@@ -50,6 +50,58 @@ Key DecodeKey(const rocksdb::Slice& stored) {
   return key;
 }
 
+Status CheckSize(size_t byte_size, size_t row_floats) {
+  if (byte_size == row_floats * sizeof(float)) return OkStatus();
+  return DataLoss("RocksDB: a row of ", byte_size, " bytes");
+}
+
+class RocksDbSnapshot final : public ColdSnapshot {
+ public:
+  RocksDbSnapshot(std::shared_ptr<rocksdb::DB> db, uint32_t shard,
+                  size_t row_floats)
+      : db_(std::move(db)),
+        snapshot_(db_->GetSnapshot()),
+        first_(Encode(shard, 0)),
+        row_(row_floats) {}
+  RocksDbSnapshot(const RocksDbSnapshot&) = delete;
+  RocksDbSnapshot& operator=(const RocksDbSnapshot&) = delete;
+  ~RocksDbSnapshot() override {
+    rows_.reset();
+    db_->ReleaseSnapshot(snapshot_);
+  }
+
+  Result<bool> Next(Key* key, std::span<const float>* row) override {
+    if (rows_ == nullptr) {
+      rocksdb::ReadOptions options;
+      options.snapshot = snapshot_;
+      rows_.reset(db_->NewIterator(options));
+      rows_->Seek(ToSlice(first_));
+    } else {
+      rows_->Next();
+    }
+    if (!rows_->Valid()) {
+      RETURN_IF_ERROR(ToStatus(rows_->status()));
+      return false;
+    }
+    const rocksdb::Slice stored = rows_->key();
+    if (std::memcmp(stored.data(), first_.data(), 4) != 0) return false;
+    RETURN_IF_ERROR(CheckSize(rows_->value().size(), row_.size()));
+    *key = DecodeKey(stored);
+    std::memcpy(row_.data(), rows_->value().data(), rows_->value().size());
+    *row = row_;
+    return true;
+  }
+
+  void Rewind() override { rows_.reset(); }
+
+ private:
+  const std::shared_ptr<rocksdb::DB> db_;
+  const rocksdb::Snapshot* const snapshot_;
+  const StoredKey first_;
+  std::vector<float> row_;
+  std::unique_ptr<rocksdb::Iterator> rows_;
+};
+
 class RocksDbStore final : public ColdStore {
  public:
   RocksDbStore(std::shared_ptr<rocksdb::DB> db, uint32_t shard,
@@ -76,7 +128,7 @@ class RocksDbStore final : public ColdStore {
       found[i] = statuses[i].ok();
       if (statuses[i].IsNotFound()) continue;
       RETURN_IF_ERROR(ToStatus(statuses[i]));
-      RETURN_IF_ERROR(CheckSize(values[i].size()));
+      RETURN_IF_ERROR(CheckSize(values[i].size(), row_floats_));
       std::memcpy(into[i], values[i].data(), values[i].size());
     }
     return OkStatus();
@@ -103,6 +155,10 @@ class RocksDbStore final : public ColdStore {
     return ToStatus(db_->Write(write_, &batch));
   }
 
+  std::unique_ptr<ColdSnapshot> Snapshot() override {
+    return std::make_unique<RocksDbSnapshot>(db_, shard_, row_floats_);
+  }
+
   Status ForEach(const std::function<Status(Key, std::span<const float>)>&
                      visit) override {
     const std::unique_ptr<rocksdb::Iterator> it(
@@ -112,7 +168,7 @@ class RocksDbStore final : public ColdStore {
     for (it->Seek(ToSlice(first)); it->Valid(); it->Next()) {
       const rocksdb::Slice key = it->key();
       if (std::memcmp(key.data(), first.data(), 4) != 0) break;
-      RETURN_IF_ERROR(CheckSize(it->value().size()));
+      RETURN_IF_ERROR(CheckSize(it->value().size(), row_floats_));
       std::memcpy(row.data(), it->value().data(), it->value().size());
       RETURN_IF_ERROR(visit(DecodeKey(key), row));
     }
@@ -120,11 +176,6 @@ class RocksDbStore final : public ColdStore {
   }
 
  private:
-  Status CheckSize(size_t byte_size) const {
-    if (byte_size == row_floats_ * sizeof(float)) return OkStatus();
-    return DataLoss("RocksDB: a row of ", byte_size, " bytes");
-  }
-
   const std::shared_ptr<rocksdb::DB> db_;
   const uint32_t shard_;
   const size_t row_floats_;

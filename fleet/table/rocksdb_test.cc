@@ -21,6 +21,8 @@ INSTANTIATE_TEST_SUITE_P(Disk, SparseTableConformance,
                          testing::Values(OnDisk(1), OnDisk(3)));
 INSTANTIATE_TEST_SUITE_P(Disk, ExpiryConformance,
                          testing::Values(OnDisk(1), OnDisk(3)));
+INSTANTIATE_TEST_SUITE_P(Disk, SaveConformance,
+                         testing::Values(OnDisk(1), OnDisk(3)));
 
 TEST(RocksDbTable, EqualsATableInMemoryUnderRandomCalls) {
   TemporaryFolder folder;
@@ -59,8 +61,11 @@ TEST(RocksDbTable, EqualsATableInMemoryUnderRandomCalls) {
   }
   EXPECT_LE((*on_disk)->stats().num_rows_in_memory, 1100u);
   EXPECT_GT((*on_disk)->stats().num_rows, 2500u);
-  ASSERT_OK((*in_memory)->SaveText(folder.path() / "a.txt"));
-  ASSERT_OK((*on_disk)->SaveText(folder.path() / "b.txt"));
+  SaveOptions save;
+  save.text_file = folder.path() / "a.txt";
+  ASSERT_OK((*in_memory)->Save(folder.path(), save));
+  save.text_file = folder.path() / "b.txt";
+  ASSERT_OK((*on_disk)->Save(folder.path(), save));
   EXPECT_EQ(*base::ReadFile(folder.path() / "a.txt"),
             *base::ReadFile(folder.path() / "b.txt"));
 }

@@ -29,7 +29,7 @@ class RowArena final {
   // memory or there would be more than kMaxRows.
   Status Reserve(size_t additional);
 
-  // A row with whatever content; room for it was reserved.
+  // Adds a row whose values the caller sets; Reserve has made room for it.
   uint32_t Add();
   // Gives a row back; Add may hand it out again.
   void Free(uint32_t row) { free_.push_back(row); }

@@ -12,15 +12,16 @@
 #include <utility>
 #include <vector>
 
+#include "fleet/base/bytes.h"
 #include "fleet/base/check.h"
 #include "fleet/base/crc32c.h"
 #include "fleet/base/exceptions.h"
 #include "fleet/base/queue.h"
-#include "fleet/table/row_copy.h"
 
 namespace fleet::table {
 namespace {
 
+using base::BytesOf;
 using base::Deadline;
 
 constexpr std::string_view kMagic = "FLEETROW";
@@ -55,11 +56,6 @@ struct BlockHead {
   uint32_t checksum;  // of keys and rows
 };
 static_assert(sizeof(BlockHead) == 8);
-
-template <typename T>
-std::span<const std::byte> BytesOf(const T& value) {
-  return std::as_bytes(std::span(&value, 1));
-}
 
 size_t RowsOfBlock(size_t row_floats) {
   const size_t rows = kBlockByteSize / (row_floats * sizeof(float) + 8);
@@ -96,20 +92,19 @@ class RowsWriter::File final {
     return Append(BytesOf(checksum));
   }
 
-  Status AddRow(Key key, const float* row) {
-    const RowView view{key, row};
-    return AddRows(std::span(&view, 1));
-  }
-
-  Status AddRows(std::span<const RowView> views) {
-    while (!views.empty()) {
-      RETURN_IF_ERROR(BeginBlock(header_.row_floats));
-      const size_t n = std::min(views.size(), of_block_ - count_);
-      Copy(views.first(n));
-      views = views.subspan(n);
+  Status AddRows(size_t count, const FillRows& fill) {
+    const size_t stride = header_.row_floats;
+    while (count > 0) {
+      RETURN_IF_ERROR(BeginBlock(stride));
+      const size_t n = std::min(count, of_block_ - count_);
+      RETURN_IF_ERROR(fill(std::span(keys() + count_, n),
+                           std::span(rows() + count_ * stride, n * stride)));
+      count_ += n;
+      num_added_ += n;
+      count -= n;
       // Erased keys are blocks of their own.
       if (count_ == of_block_ || num_added_ == header_.num_rows) {
-        RETURN_IF_ERROR(EndBlock(header_.row_floats));
+        RETURN_IF_ERROR(EndBlock(stride));
       }
     }
     return OkStatus();
@@ -158,28 +153,6 @@ class RowsWriter::File final {
     return OkStatus();
   }
 
-  // The rows are all over memory: they are asked for some steps ahead.
-  void Copy(std::span<const RowView> views) {
-    constexpr size_t kAhead = 16;
-    const size_t stride = header_.row_floats;
-    Key* const to_keys = keys() + count_;
-    float* const to_rows = rows() + count_ * stride;
-    WithRowSize(stride, [&](auto copy) {
-      for (size_t i = 0; i < views.size(); ++i) {
-        if (i + kAhead < views.size()) {
-          const float* next = views[i + kAhead].row;
-          for (size_t k = 0; k < stride; k += 16) {
-            __builtin_prefetch(next + k);
-          }
-        }
-        to_keys[i] = views[i].key;
-        copy(to_rows + i * stride, views[i].row);
-      }
-    });
-    count_ += views.size();
-    num_added_ += views.size();
-  }
-
   Status EndBlock(size_t row_floats) {
     // The last block is shorter, and its rows follow its keys.
     if (count_ < of_block_) {
@@ -191,7 +164,7 @@ class RowsWriter::File final {
     const BlockHead head{
         static_cast<uint32_t>(count_),
         base::Crc32c(std::span(block_).subspan(sizeof(BlockHead)))};
-    std::memcpy(block_.data(), &head, sizeof(head));
+    base::StoreAt(block_, 0, head);
     count_ = 0;
     Block block = std::exchange(block_, {});
     // A file of one block is not worth a thread.
@@ -221,8 +194,7 @@ class RowsWriter::File final {
   }
 
   Status Write(const Block& block) {
-    BlockHead head;
-    std::memcpy(&head, block.data(), sizeof(head));
+    const auto head = base::LoadAt<BlockHead>(block, 0);
     checksum_ = base::Crc32c(BytesOf(head), checksum_);
     // The sum over the content is known already.
     checksum_ =
@@ -276,11 +248,15 @@ Result<RowsWriter> RowsWriter::Create(const base::Path& path,
 }
 
 Status RowsWriter::AddRow(Key key, std::span<const float> row) {
-  return file_->AddRow(key, row.data());
+  return file_->AddRows(1, [&](std::span<Key> keys, std::span<float> rows) {
+    keys[0] = key;
+    std::copy(row.begin(), row.end(), rows.begin());
+    return OkStatus();
+  });
 }
 
-Status RowsWriter::AddRows(std::span<const RowView> rows) {
-  return file_->AddRows(rows);
+Status RowsWriter::AddRows(size_t count, const FillRows& fill) {
+  return file_->AddRows(count, fill);
 }
 
 Status RowsWriter::AddErased(Key key) { return file_->AddErased(key); }

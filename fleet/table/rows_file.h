@@ -29,12 +29,9 @@ struct RowsHeader {
   uint64_t num_erased = 0;
 };
 
-// A row where it lies.
-struct RowView {
-  Key key = 0;
-  const float* row = nullptr;
-  bool changed = false;  // since the last save
-};
+// Puts `keys.size()` rows there, the next in the order of keys.
+using FillRows =
+    std::function<Status(std::span<Key> keys, std::span<float> rows)>;
 
 // One file, written once. A failure leaves nothing behind. Where there is more
 // than a block of rows, a thread writes while the caller brings the next.
@@ -49,7 +46,9 @@ class RowsWriter final {
   // Keys ascend; as many as the header says. A failure may be that of a write
   // before.
   Status AddRow(Key key, std::span<const float> row);
-  Status AddRows(std::span<const RowView> rows);
+  // `count` rows. Calls `fill` with places for some of them, until all are
+  // there, and does not wait for the disk while it runs.
+  Status AddRows(size_t count, const FillRows& fill);
   Status AddErased(Key key);
   Status Commit();
 

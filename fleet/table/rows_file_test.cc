@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <numeric>
 #include <string>
 #include <sys/resource.h>
 #include <vector>
@@ -135,18 +136,20 @@ TEST(SavedRows, OfManySizesAreAddedInAnyPortions) {
     header.num_erased = 0;
     if (row_floats == 5000) header.num_rows = 307;
     std::vector<float> values(header.num_rows * row_floats);
-    std::vector<RowView> views;
     for (size_t i = 0; i < header.num_rows; ++i) {
       std::fill_n(&values[i * row_floats], row_floats, static_cast<float>(i));
-      views.push_back({i, &values[i * row_floats]});
     }
     auto writer = RowsWriter::Create(path, header);
     ASSERT_OK(writer);
-    std::span<const RowView> rest = views;
-    for (size_t n = 1; !rest.empty(); n = n * 3 + 1) {
-      const size_t now = std::min(n, rest.size());
-      ASSERT_OK(writer->AddRows(rest.first(now)));
-      rest = rest.subspan(now);
+    size_t done = 0;
+    auto fill = [&](std::span<Key> keys, std::span<float> rows) {
+      std::iota(keys.begin(), keys.end(), done);
+      std::copy_n(&values[done * row_floats], rows.size(), rows.begin());
+      done += keys.size();
+      return OkStatus();
+    };
+    for (size_t n = 1; done < header.num_rows; n = n * 3 + 1) {
+      ASSERT_OK(writer->AddRows(std::min(n, header.num_rows - done), fill));
     }
     ASSERT_OK(writer->Commit());
     EXPECT_EQ(base::Crc32c(*base::ReadFile(path)), writer->checksum());

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "fleet/base/crc32c.h"
+#include "fleet/base/file_name.h"
 #include "fleet/base/log.h"
 
 namespace fleet::table {
@@ -358,8 +359,14 @@ std::string Encode(const SaveManifest& manifest) {
                    KindName(manifest.kind), "\nsince ", manifest.since,
                    "\nview ", manifest.view, "\njob ", Escape(manifest.job),
                    "\nservers ", manifest.num_servers(), "\n");
+  for (const auto& [worker, incarnation] : manifest.incarnations) {
+    text += base::Concat("worker ", worker, " ", incarnation, "\n");
+  }
   for (uint32_t server = 0; server < manifest.num_servers(); ++server) {
     text += base::Concat("server ", server, "\n");
+    if (server < manifest.epochs.size()) {
+      text += base::Concat("epoch ", manifest.epochs[server], "\n");
+    }
     if (!manifest.ledgers[server].empty()) {
       text += base::Concat("ledger ", Escape(manifest.ledgers[server]), "\n");
     }
@@ -399,10 +406,26 @@ Result<SaveManifest> DecodeManifest(std::string_view text) {
       num_servers == 0) {
     lines.Fail();
   }
+  while (lines.next() == "worker") {
+    std::string_view line = lines.Take("worker");
+    uint32_t worker = 0;
+    uint64_t incarnation = 0;
+    if (!ParseNumber(TakeWord(line), worker) ||
+        !ParseNumber(line, incarnation) ||
+        !manifest.incarnations.emplace(worker, incarnation).second) {
+      lines.Fail();
+    }
+  }
   for (uint32_t server = 0; server < num_servers && !lines.at_end(); ++server) {
     uint32_t said = 0;
     lines.TakeNumber("server", said);
     if (said != server) lines.Fail();
+    // All have one, or none.
+    if (lines.next() == "epoch" && manifest.epochs.size() == server) {
+      lines.TakeNumber("epoch", manifest.epochs.emplace_back());
+    } else if (!manifest.epochs.empty()) {
+      lines.Fail();
+    }
     std::string& ledger = manifest.ledgers.emplace_back();
     if (lines.next() == "ledger") lines.TakeText("ledger", ledger);
     while (lines.next() == "table") {
@@ -519,6 +542,15 @@ Status RemoveSavesBefore(const base::Path& folder, uint64_t number) {
     }
     return OkStatus();
   };
+  // What saves were writing when their servers were killed.
+  for (const std::string& name : names) {
+    const auto file = base::NameUnderConstruction(name);
+    if (!file.has_value()) continue;
+    const std::optional<uint64_t> of_manifest = NumberOfManifest(*file);
+    if (of_manifest.value_or(NumberOfFile(*file).value_or(number)) < number) {
+      (void)base::Remove(folder / name);
+    }
+  }
   // Manifests first: a save without its manifest is none, one without its rows
   // is damaged.
   RETURN_IF_ERROR(remove(false));

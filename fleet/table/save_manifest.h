@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,8 +28,12 @@ struct SaveManifest {
   uint64_t number = 0;  // from 1
   SaveKind kind = SaveKind::kBase;
   uint64_t since = 0;  // the save that a delta builds on; 0 for a base
-  uint64_t view = 0;   // of the job, when it was written
-  std::string job;     // who wrote it
+  // Of the job at the moment of the save: its number, the incarnations of
+  // workers, and the epochs of servers; empty where nobody told them.
+  uint64_t view = 0;
+  std::map<uint32_t, uint64_t> incarnations;
+  std::vector<uint64_t> epochs;
+  std::string job;  // who wrote it
   // By server: what it knows of workers, for a server that is started again
   // within the job. Opaque here.
   std::vector<std::string> ledgers;

@@ -96,6 +96,8 @@ TEST(SaveManifest, SaysWhatItWasTold) {
   manifest.kind = SaveKind::kDelta;
   manifest.since = 7;
   manifest.view = 3;
+  manifest.incarnations = {{0, 7}, {2, 9}};
+  manifest.epochs = {1, 4};
   manifest.job = "of today";
   manifest.ledgers = {std::string("a\0\n%", 4), ""};
   SaveList list;
@@ -111,6 +113,8 @@ TEST(SaveManifest, SaysWhatItWasTold) {
   EXPECT_EQ(read.kind, SaveKind::kDelta);
   EXPECT_EQ(read.since, 7u);
   EXPECT_EQ(read.view, 3u);
+  EXPECT_EQ(read.incarnations, manifest.incarnations);
+  EXPECT_EQ(read.epochs, manifest.epochs);
   EXPECT_EQ(read.job, "of today");
   EXPECT_EQ(read.ledgers, manifest.ledgers);
   ASSERT_EQ(read.lists.size(), 1u);
@@ -287,11 +291,17 @@ TEST(SavedModel, LeavesTheNewestTwoWhenOlderOnesAreRemoved) {
   ASSERT_OK(model.Save(3, 2));
   ASSERT_OK(model.Fail(4));
   ASSERT_OK(model.Save(5));
-  ASSERT_OK(base::AtomicWriteFile(folder.path() / "a.txt", "x"));
+  // The last two are of a save that may be under way, and of somebody else.
+  for (const char* name :
+       {"a.txt", ".a.4.0-of-1.1.rows.4711.3.tmp", ".save.4.manifest.4711.4.tmp",
+        ".a.5.0-of-1.1.rows.4711.5.tmp", ".a.txt.4711.6.tmp"}) {
+    ASSERT_OK(base::AtomicWriteFile(folder.path() / name, "x"));
+  }
   ASSERT_OK(RemoveSavesBefore(folder.path(), 5));
   EXPECT_THAT(
       *base::ListFolder(folder.path()),
-      ElementsAre("a.2.0-of-1.0.rows", "a.2.0-of-1.1.rows", "a.3.0-of-1.0.rows",
+      ElementsAre(".a.5.0-of-1.1.rows.4711.5.tmp", ".a.txt.4711.6.tmp",
+                  "a.2.0-of-1.0.rows", "a.2.0-of-1.1.rows", "a.3.0-of-1.0.rows",
                   "a.3.0-of-1.1.rows", "a.5.0-of-1.0.rows", "a.5.0-of-1.1.rows",
                   "a.txt", "b.2.0-of-1.0.rows", "b.2.0-of-1.1.rows",
                   "b.3.0-of-1.0.rows", "b.3.0-of-1.1.rows", "b.5.0-of-1.0.rows",

@@ -11,13 +11,16 @@
 #ifndef FLEET_TABLE_SAVED_TABLE_H_
 #define FLEET_TABLE_SAVED_TABLE_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fleet/base/file_system.h"
 #include "fleet/base/status.h"
+#include "fleet/table/key.h"
 
 namespace fleet::table {
 
@@ -36,6 +39,11 @@ struct SaveStats {
   uint64_t num_rows = 0;
   uint64_t num_erased = 0;
   uint64_t byte_size = 0;
+  // Rows that changed before they were written and were put aside; the most
+  // memory that they and erased ones took; how long requests had to wait.
+  uint64_t num_put_aside = 0;
+  uint64_t most_kept_byte_size = 0;
+  std::chrono::nanoseconds waited{0};
 };
 
 struct LoadStats {
@@ -64,6 +72,9 @@ struct SaveList {
 struct WrittenTable {
   SaveList list;
   SaveStats stats;
+  // Where SaveOptions::cut asked for what belongs to the rows: keys that the
+  // entry rule held back, and how often each had been pulled.
+  std::vector<std::pair<Key, uint64_t>> candidates;
 };
 
 std::string RowsFileName(const std::string& table, const SaveId& id,

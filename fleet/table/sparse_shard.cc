@@ -71,6 +71,7 @@ uint32_t SparseShard::MakeRow(Key key) {
 
 uint32_t SparseShard::MakeBlankRow(Key key) {
   const uint32_t row = arena_.Add();
+  if (cut_ != nullptr) cut_->RowIsNew(row);
   if (changed_.size() * 64 <= row) changed_.resize(changed_.size() + 1024);
   if (cold_ != nullptr) {
     if (keys_.size() <= row) {
@@ -163,12 +164,16 @@ Status SparseShard::Locate(const KeyBatch& batch, size_t begin, size_t n,
     const bool is_new = *value == KeyIndex::kNone;
     const uint32_t before = is_new ? 0 : *value - kCandidate;
     const uint32_t count = counts == nullptr ? 1 : counts[place];
+    if (cut_ != nullptr && !is_new) BeforeCandidateChanges(key, before);
     if (creates || Admits(key, before, count)) {
       if (!is_new) --num_candidates_;
       rows[i] = *value =
           missing == Missing::kBlank ? MakeBlankRow(key) : MakeRow(key);
     } else {
-      if (is_new) ++num_candidates_;
+      if (is_new) {
+        ++num_candidates_;
+        if (cut_ != nullptr) BeforeCandidateChanges(key, std::nullopt);
+      }
       const uint64_t seen =
           std::min<uint64_t>(uint64_t{before} + count, kCandidate - 2);
       *value = kCandidate + static_cast<uint32_t>(seen);
@@ -184,6 +189,7 @@ Status SparseShard::Locate(const KeyBatch& batch, size_t begin, size_t n,
 
 void SparseShard::EraseFromMemory(Key key, uint32_t row) {
   index_.Erase(key);
+  if (cut_ != nullptr && IsInCut(row) && cut_->Keep(key, row)) return;
   arena_.Free(row);
 }
 
@@ -246,6 +252,7 @@ Status SparseShard::PullRows(const KeyBatch& batch, bool training,
       }
       float* row = arena_.at(located[i]);
       if (touches_) {
+        BeforeChange(batch.keys[place], located[i]);
         CatchUp(row);
         if (training) Touch(row);
         if (cold_ != nullptr) flags_[located[i]] |= kNotOnDisk;
@@ -265,6 +272,7 @@ Status SparseShard::Assign(const KeyBatch& batch, const float* rows) {
         Locate(batch, begin, n, Missing::kCreate, nullptr, located));
     for (size_t i = 0; i < n; ++i) {
       float* row = arena_.at(located[i]);
+      BeforeChange(batch.keys[batch.place(begin + i)], located[i]);
       CatchUp(row);
       Touch(row);
       MarkChanged(located[i]);
@@ -292,6 +300,36 @@ std::vector<Key> SparseShard::TakeChanges(size_t worker, size_t max_keys) {
   return changes_for_[worker].Take(max_keys);
 }
 
+void SparseShard::AddTo(TableCut& cut) const {
+  cut.changes.resize(changes_for_.size());
+  for (size_t worker = 0; worker < changes_for_.size(); ++worker) {
+    const std::vector<Key>& keys = changes_for_[worker].keys();
+    cut.changes[worker].insert(cut.changes[worker].end(), keys.begin(),
+                               keys.end());
+  }
+}
+
+Status SparseShard::AddCandidate(Key key, uint64_t count) {
+  RETURN_IF_ERROR(index_.Reserve(1));
+  uint32_t* const value = index_.FindOrInsert(key, index_.Home(HashKey(key)));
+  if (*value != KeyIndex::kNone) return OkStatus();
+  ++num_candidates_;
+  *value = kCandidate +
+           static_cast<uint32_t>(std::min<uint64_t>(count, kCandidate - 2));
+  return OkStatus();
+}
+
+Status SparseShard::AddChange(size_t worker, Key key) {
+  if (worker >= changes_for_.size()) {
+    return DataLoss("changes for geo worker ", worker, " of ",
+                    changes_for_.size());
+  }
+  KeySet& changes = changes_for_[worker];
+  RETURN_IF_ERROR(changes.Reserve(1));
+  changes.Add(key, changes.Home(key));
+  return OkStatus();
+}
+
 ShardCounters SparseShard::counters() const {
   ShardCounters result;
   result.num_rows_in_memory = index_.size() - num_candidates_;
@@ -301,11 +339,14 @@ ShardCounters SparseShard::counters() const {
   result.byte_size = index_.byte_size() + arena_.byte_size() +
                      changed_.capacity() * 8 + erased_.capacity() * 8 +
                      in_save_.capacity() * 8 + erased_in_save_.capacity() * 8 +
-                     keys_.capacity() * 8 + flags_.capacity() +
-                     waiting_.byte_size() + waiting_sums_.capacity() * 4;
+                     keys_.capacity() * 8 + flags_.capacity();
+  for (const Waiting& each : waiting_) {
+    result.byte_size += each.keys.byte_size() + each.sums.capacity() * 4;
+  }
   for (const KeySet& changes : changes_for_) {
     result.byte_size += changes.byte_size();
   }
+  if (cut_ != nullptr) result.cut_byte_size = cut_->byte_size();
   return result;
 }
 

@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -33,7 +34,8 @@
 #include "fleet/table/options.h"
 #include "fleet/table/row_arena.h"
 #include "fleet/table/row_layout.h"
-#include "fleet/table/rows_file.h"
+#include "fleet/table/shard_cut.h"
+#include "fleet/table/turn.h"
 
 namespace fleet::table {
 
@@ -72,6 +74,7 @@ struct ShardCounters {
   uint64_t num_candidates = 0;
   uint64_t num_rows_in_memory = 0;
   uint64_t byte_size = 0;
+  uint64_t cut_byte_size = 0;  // beside byte_size, while a save is written
   uint64_t num_nonfinite = 0;
 };
 
@@ -94,6 +97,7 @@ class SparseShard final {
   void TakeStep() {
     if (setting_->step != step_) TakeRate();
   }
+  uint64_t step() const { return step_; }
   // The same when the rates of steps have changed.
   void TakeRate();
 
@@ -104,13 +108,21 @@ class SparseShard final {
   Status Add(const KeyBatch& batch, const float* deltas);
   Status Assign(const KeyBatch& batch, const float* rows);
 
-  Status Accumulate(const KeyBatch& batch, const float* gradients,
-                    const float* shows, const float* clicks);
-  Status ApplyAccumulated(double scale);
+  Status Accumulate(size_t worker, const KeyBatch& batch,
+                    const float* gradients, const float* shows,
+                    const float* clicks);
+  Status ApplyAccumulated(double scale, const std::set<int>& later);
+  void DropAccumulated(size_t worker);
 
   // By that worker; those of others are told.
   Status RecordChange(const KeyBatch& batch, size_t worker);
   std::vector<Key> TakeChanges(size_t worker, size_t max_keys);
+
+  // Adds the changes that workers of geo training are not told of; takes back
+  // what is known beside the rows.
+  void AddTo(TableCut& cut) const;
+  Status AddCandidate(Key key, uint64_t count);
+  Status AddChange(size_t worker, Key key);
 
   // Whether there were updates since the last call of this.
   bool TakeTrained() { return std::exchange(trained_, false); }
@@ -127,13 +139,33 @@ class SparseShard final {
   // A save that has not ended when another begins did not count.
   void BeginSave();
   void EndSave(bool counts);
-  // Rows in the order of their keys, some thousand at a time, and whether each
-  // is marked as the save's.
-  Status VisitSorted(
-      const std::function<Status(std::span<const RowView> rows)>& visit);
-  // Keys that were erased since the last save that counts, as of BeginSave, and
-  // have no row now.
-  Result<std::vector<Key>> ErasedKeys();
+  // The rows as they are now stay to be read until EndCut, or the next one:
+  // a row that changes is put aside first. Unavailable where there is no memory
+  // for it.
+  Status BeginCut(const CutOptions& options);
+  void EndCut();
+  // Memory for rows that are put aside ran out, or somebody waited too long for
+  // it: the cut is given up, and who reads it gets `why`.
+  void GiveUpCut(const Status& why);
+  // Null when there is none.
+  const ShardCut* cut() const { return cut_.get(); }
+  // The cut of that number. FailedPrecondition, or why it was given up, when it
+  // is not there any more.
+  Result<ShardCut*> CutOf(uint64_t number) const;
+  // Some keys more of the cut are listed; true when all are.
+  bool ListCut();
+  void TakeFromCut(std::span<const KeyAndRow> pairs, Key* keys, float* rows) {
+    cut_->Take(pairs, arena_, keys, rows);
+  }
+  const float* ContentInCut(uint32_t row) const {
+    return cut_->Content(row, arena_);
+  }
+  // A row of the cut that had this score since the last delta is written, and
+  // that counts no more.
+  Status TakeScore(Key key, float score);
+  // Keys that were erased since the last save that counts, as of BeginSave.
+  // Some have a row again, which is marked.
+  const std::vector<Key>& erased_in_save() const { return erased_in_save_; }
   // What is here is in a save that counts.
   void ClearMarks();
   // Room for so many more rows in memory, so that putting them there moves
@@ -165,7 +197,7 @@ class SparseShard final {
     kAdmit,   // as the entry rule says
     kSkip,    // a row only where the entry rule admits all
     kCreate,  // always a row
-    kBlank,   // the same, with whatever content
+    kBlank,   // always a row, whose values the caller sets
   };
 
   // Pull for rows of kDim values; 0: of any number.
@@ -191,6 +223,22 @@ class SparseShard final {
   Status MakeRoomInMemory(size_t n);
   void EraseFromMemory(Key key, uint32_t row);
   void RecordErased(std::span<const Key> keys);
+
+  // Puts the row aside, where a cut needs it, before it changes.
+  void BeforeChange(Key key, uint32_t row) {
+    if (cut_ != nullptr) [[unlikely]] {
+      PutAside(key, row);
+    }
+  }
+  void PutAside(Key key, uint32_t row);
+  // A key without a row, pulled so often before (none: it is new), is about to
+  // be pulled again or to get one.
+  void BeforeCandidateChanges(Key key, std::optional<uint64_t> count);
+  // Whether the row is one of the cut's.
+  bool IsInCut(uint32_t row) const {
+    return cut_->Has(row) &&
+           (!cut_->options().only_changed || IsMarked(in_save_, row));
+  }
 
   // Makes up for steps that passed the row by.
   void CatchUp(float* row) const;
@@ -251,12 +299,22 @@ class SparseShard final {
   uint32_t clock_hand_ = 0;
   uint64_t num_cold_rows_ = 0;  // on disk and not in memory
 
-  // Gradients that wait for ApplyAccumulated.
-  KeySet waiting_;
-  std::vector<float> waiting_sums_;
-  // Shows and clicks of these keys; empty when nobody counted any.
-  std::vector<float> waiting_shows_;
-  std::vector<float> waiting_clicks_;
+  std::unique_ptr<ShardCut> cut_;
+  Status cut_given_up_;
+
+  // Gradients of one worker that wait for ApplyAccumulated.
+  struct Waiting {
+    KeySet keys;
+    std::vector<float> sums;
+    // Shows and clicks of these keys; empty when nobody counted any.
+    std::vector<float> shows;
+    std::vector<float> clicks;
+
+    void Reset();
+  };
+  Status AddTo(Waiting& waiting, const KeyBatch& batch, const float* gradients,
+               const float* shows, const float* clicks) const;
+  std::vector<Waiting> waiting_;  // by worker
 
   std::vector<KeySet> changes_for_;  // geo: by worker
 };

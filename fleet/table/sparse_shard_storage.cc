@@ -4,108 +4,21 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
+#include <span>
 #include <utility>
 
-#include "fleet/table/page_memory.h"
+#include "fleet/base/exceptions.h"
 #include "fleet/table/row_copy.h"
 #include "fleet/table/sparse_shard.h"
 
 namespace fleet::table {
 namespace {
 
-struct KeyAndRow {
-  Key key;
-  uint32_t row;
-};
-
 void SortUnique(std::vector<Key>& keys) {
   std::sort(keys.begin(), keys.end());
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
 }
-
-// Sorts in two steps: into buckets by the upper bits in which keys differ, then
-// each bucket when its turn comes. So the first rows can be written while the
-// others are still to be sorted, and a bucket is sorted in the cache.
-class SortedKeys final {
- public:
-  // Room for `count` pairs. Unavailable when there is no memory.
-  static Result<SortedKeys> Make(size_t count) {
-    SortedKeys sorted;
-    const size_t byte_size = std::max<size_t>(1, count) * sizeof(KeyAndRow);
-    ASSIGN_OR_RETURN(sorted.given_, PageMemory::Make(byte_size, true));
-    ASSIGN_OR_RETURN(sorted.bucketed_, PageMemory::Make(byte_size, true));
-    return sorted;
-  }
-
-  void Add(Key key, uint32_t row) { given()[size_++] = {key, row}; }
-
-  void Bucket() {
-    const std::span<const KeyAndRow> all(given(), size_);
-    uint64_t different = 0;
-    for (const KeyAndRow& each : all) different |= each.key ^ all[0].key;
-    shift_ = std::max(0, static_cast<int>(std::bit_width(different)) - kBits);
-    for (const KeyAndRow& each : all) ++ends_[BucketOf(each.key)];
-    size_t sum = 0;
-    for (size_t& end : ends_) sum += std::exchange(end, sum);
-    KeyAndRow* const to = bucketed();
-    for (const KeyAndRow& each : all) to[ends_[BucketOf(each.key)]++] = each;
-  }
-
-  static constexpr size_t num_buckets() { return kBuckets; }
-  // Sorts it.
-  std::span<const KeyAndRow> bucket(size_t i) {
-    const size_t begin = i == 0 ? 0 : ends_[i - 1];
-    const std::span<KeyAndRow> pairs(bucketed() + begin, ends_[i] - begin);
-    if (shift_ > 0) SortInCache(pairs);
-    return pairs;
-  }
-
- private:
-  static constexpr int kBits = 11;
-  static constexpr size_t kBuckets = size_t{1} << kBits;
-
-  SortedKeys() = default;
-  KeyAndRow* given() { return reinterpret_cast<KeyAndRow*>(given_.data()); }
-  KeyAndRow* bucketed() {
-    return reinterpret_cast<KeyAndRow*>(bucketed_.data());
-  }
-  size_t BucketOf(Key key) const { return key >> shift_ & (kBuckets - 1); }
-
-  // By counting digits where they are few, which dense keys make likely.
-  void SortInCache(std::span<KeyAndRow> pairs) {
-    constexpr int kDigit = 8;
-    const auto by_key = [](const KeyAndRow& a, const KeyAndRow& b) {
-      return a.key < b.key;
-    };
-    if (shift_ > 2 * kDigit || pairs.size() < 64) {
-      std::sort(pairs.begin(), pairs.end(), by_key);
-      return;
-    }
-    spare_.resize(pairs.size());
-    for (int shift = 0; shift < shift_; shift += kDigit) {
-      std::array<size_t, size_t{1} << kDigit> begin{};
-      auto digit = [&](Key key) { return key >> shift & (begin.size() - 1); };
-      // The last digit may reach into the bucket's number, which is the same
-      // for all.
-      for (const KeyAndRow& each : pairs) ++begin[digit(each.key)];
-      size_t sum = 0;
-      for (size_t& at : begin) sum += std::exchange(at, sum);
-      for (const KeyAndRow& each : pairs) {
-        spare_[begin[digit(each.key)]++] = each;
-      }
-      std::copy(spare_.begin(), spare_.end(), pairs.begin());
-    }
-  }
-
-  PageMemory given_;
-  PageMemory bucketed_;
-  size_t size_ = 0;
-  int shift_ = 0;
-  std::array<size_t, kBuckets> ends_{};
-  std::vector<KeyAndRow> spare_;
-};
 
 }  // namespace
 
@@ -188,9 +101,12 @@ Status SparseShard::MakeRoomInMemory(size_t n) {
   const uint64_t row_byte_size = layout_.stride * sizeof(float) + 9 + 15;
   const uint64_t max_rows =
       std::max<uint64_t>(2 * kBatch, limit / row_byte_size);
-  if (arena_.size() + n <= max_rows) return OkStatus();
+  // Rows that left already and are kept for a cut are counted there.
+  const size_t size =
+      arena_.size() - (cut_ == nullptr ? 0 : cut_->num_numbers_kept());
+  if (size + n <= max_rows) return OkStatus();
   const size_t num_to_leave =
-      std::min<size_t>(arena_.size(), n + std::min<size_t>(1024, max_rows / 4));
+      std::min<size_t>(size, n + std::min<size_t>(1024, max_rows / 4));
   std::vector<uint32_t> leaving;
   std::vector<uint32_t> unwritten;
   while (leaving.size() < num_to_leave) {
@@ -254,21 +170,6 @@ void SparseShard::RecordErased(std::span<const Key> keys) {
   num_distinct_erased_ = erased_.size();
 }
 
-Result<std::vector<Key>> SparseShard::ErasedKeys() {
-  SortUnique(erased_in_save_);
-  std::vector<Key> absent;
-  for (Key key : erased_in_save_) {
-    const uint32_t* value = index_.Find(key);
-    if (value != nullptr && *value < kCandidate) continue;
-    if (value == nullptr && cold_ != nullptr) {
-      ASSIGN_OR_RETURN(const bool found, IsOnDisk(key));
-      if (found) continue;
-    }
-    absent.push_back(key);
-  }
-  return absent;
-}
-
 Status SparseShard::Sweep(SweepKind kind,
                           const std::function<bool(float* row)>& gone,
                           uint64_t* num_erased) {
@@ -276,6 +177,7 @@ Status SparseShard::Sweep(SweepKind kind,
   std::vector<std::pair<Key, uint32_t>> in_memory;
   index_.ForEach([&](Key key, uint32_t value) {
     if (value >= kCandidate) return;
+    if (changes) BeforeChange(key, value);
     if (gone(arena_.at(value))) in_memory.emplace_back(key, value);
     if (changes && cold_ != nullptr) flags_[value] |= kNotOnDisk;
   });
@@ -317,6 +219,8 @@ Status SparseShard::Clear() {
     }));
     RETURN_IF_ERROR(cold_->Erase(keys));
   }
+  GiveUpCut(FailedPrecondition(
+      "the rows were replaced before all of them were written"));
   index_.Clear();
   arena_.Clear();
   num_candidates_ = 0;
@@ -333,49 +237,101 @@ Status SparseShard::Clear() {
   flags_ = {};
   clock_hand_ = 0;
   num_cold_rows_ = 0;
-  waiting_.Clear();
-  waiting_sums_ = {};
+  waiting_.clear();
   for (KeySet& changes : changes_for_) changes.Clear();
   return OkStatus();
 }
 
-Status SparseShard::VisitSorted(
-    const std::function<Status(std::span<const RowView> rows)>& visit) {
-  constexpr size_t kAtOnce = 4096;
-  std::vector<RowView> views;
-  if (cold_ == nullptr) {
-    ASSIGN_OR_RETURN(SortedKeys sorted,
-                     SortedKeys::Make(index_.size() - num_candidates_));
-    index_.ForEach([&](Key key, uint32_t value) {
-      if (value < kCandidate) sorted.Add(key, value);
-    });
-    sorted.Bucket();
-    views.reserve(kAtOnce);
-    for (size_t i = 0; i < SortedKeys::num_buckets(); ++i) {
-      for (const auto& [key, row] : sorted.bucket(i)) {
-        views.push_back({key, arena_.at(row), IsMarked(in_save_, row)});
-        if (views.size() < kAtOnce) continue;
-        RETURN_IF_ERROR(visit(views));
-        views.clear();
-      }
-    }
-    return visit(views);
+Status SparseShard::BeginCut(const CutOptions& options) {
+  EndCut();
+  cut_given_up_ = OkStatus();
+  ColdCut cold;
+  if (cold_ != nullptr) {
+    cold = {cold_->Snapshot(), num_cold_rows_, first_mark_};
   }
-  std::vector<uint32_t> unwritten;
-  index_.ForEach([&](Key, uint32_t value) {
-    if (value < kCandidate && (flags_[value] & kNotOnDisk) != 0) {
-      unwritten.push_back(value);
+  ASSIGN_OR_RETURN(
+      cut_, ShardCut::Make(options, arena_, index_.size() - num_candidates_,
+                           std::move(cold)));
+  return OkStatus();
+}
+
+void SparseShard::EndCut() {
+  if (cut_ != nullptr) cut_->End(arena_);
+  cut_.reset();
+}
+
+void SparseShard::GiveUpCut(const Status& why) {
+  if (cut_ == nullptr) return;
+  EndCut();
+  cut_given_up_ = why;
+}
+
+Result<ShardCut*> SparseShard::CutOf(uint64_t number) const {
+  if (cut_ != nullptr && cut_->options().number == number) return cut_.get();
+  RETURN_IF_ERROR(cut_given_up_);
+  return FailedPrecondition("the save has ended, or another one has begun");
+}
+
+void SparseShard::PutAside(Key key, uint32_t row) {
+  if (!cut_->Needs(key, row) || !IsInCut(row)) return;
+  // Training goes on without the save rather than the other way round.
+  const Status done = cut_->PutAside(row, arena_.at(row));
+  if (!done.ok()) GiveUpCut(done);
+}
+
+void SparseShard::BeforeCandidateChanges(Key key,
+                                         std::optional<uint64_t> count) {
+  const Status listed =
+      base::CatchExceptions([&] { return cut_->CandidateChanges(key, count); });
+  if (!listed.ok()) GiveUpCut(listed);
+}
+
+bool SparseShard::ListCut() {
+  // As many places of the index as a request of a worker has keys, or fewer.
+  constexpr uint64_t kPlaces = 4096;
+  if (cut_->listed()) return true;
+  const uint64_t first = cut_->next_hash();
+  const uint64_t capacity = std::max<uint64_t>(1, index_.capacity());
+  const uint64_t hashes = UINT64_MAX / capacity * kPlaces;
+  const bool last = capacity <= kPlaces || UINT64_MAX - first <= hashes;
+  const uint64_t end = last ? UINT64_MAX : first + hashes;
+  index_.ForEachOfHashes(first, end, [&](Key key, uint32_t value) {
+    if (value >= kCandidate) {
+      cut_->ListCandidate(key, value - kCandidate);
+    } else if (IsInCut(value)) {
+      cut_->List(key, value);
     }
   });
-  for (size_t i = 0; i < unwritten.size(); i += kAtOnce) {
-    const size_t n = std::min(kAtOnce, unwritten.size() - i);
-    RETURN_IF_ERROR(WriteToDisk(std::span(&unwritten[i], n)));
+  if (last) {
+    cut_->AllListed();
+  } else {
+    cut_->ListedBelow(end + 1);
   }
-  return cold_->ForEach([&](Key key, std::span<const float> stored) {
-    const uint32_t mark = LoadInteger(stored.data(), layout_.stride);
-    const RowView view{key, stored.data(), mark >= first_mark_};
-    return visit(std::span(&view, 1));
-  });
+  return last;
+}
+
+Status SparseShard::TakeScore(Key key, float score) {
+  const auto less = [&](float* row) {
+    float& left = row[layout_.delta_score];
+    left = std::max(0.0f, left - score);
+  };
+  const uint32_t* const value = index_.Find(key);
+  if (value != nullptr) {
+    if (*value >= kCandidate) return OkStatus();
+    less(arena_.at(*value));
+    if (cold_ != nullptr) flags_[*value] |= kNotOnDisk;
+    return OkStatus();
+  }
+  if (cold_ == nullptr) return OkStatus();
+  std::vector<float> record(layout_.stride + 1);
+  float* const into = record.data();
+  bool found = false;
+  RETURN_IF_ERROR(cold_->Get(std::span(&key, 1), std::span(&into, 1),
+                             std::span(&found, 1)));
+  if (!found) return OkStatus();
+  less(into);
+  const float* const row = into;
+  return cold_->Put(std::span(&key, 1), std::span(&row, 1));
 }
 
 void SparseShard::BeginSave() {

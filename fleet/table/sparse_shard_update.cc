@@ -88,8 +88,11 @@ optim::Slice<float> SparseShard::SliceOf(float* row, const float* gradient,
 void SparseShard::CatchUp(float* row) const {
   if (layout_.done_steps == RowLayout::kAbsent) return;
   const UpdateOptions& options = setting_->options.update;
-  const uint64_t done = LoadInteger(row, layout_.done_steps);
-  if (done >= step_) return;
+  // The row has 32 bits of its step, and may be one ahead.
+  const auto missed = static_cast<int32_t>(
+      static_cast<uint32_t>(step_) - LoadInteger(row, layout_.done_steps));
+  if (missed <= 0) return;
+  const uint64_t done = step_ - static_cast<uint64_t>(missed);
   StoreInteger(row, layout_.done_steps, static_cast<uint32_t>(step_));
   if (optim::UpdatesOnlyGivenRows(options.rule)) return;
 
@@ -197,6 +200,7 @@ Status SparseShard::Push(const KeyBatch& batch, const float* gradients,
       const size_t place = batch.place(begin + i);
       const float* gradient = gradients + place * dim;
       float* row = arena_.at(located[i]);
+      BeforeChange(batch.keys[place], located[i]);
       if (touches_) {
         CatchUp(row);
         Touch(row);
@@ -231,8 +235,10 @@ Status SparseShard::Add(const KeyBatch& batch, const float* deltas) {
     RETURN_IF_ERROR(
         Locate(batch, begin, n, Missing::kCreate, nullptr, located));
     for (size_t i = 0; i < n; ++i) {
-      const float* delta = deltas + batch.place(begin + i) * dim;
+      const size_t place = batch.place(begin + i);
+      const float* delta = deltas + place * dim;
       float* row = arena_.at(located[i]);
+      BeforeChange(batch.keys[place], located[i]);
       Touch(row);
       MarkChanged(located[i]);
       if (!AllFinite(delta, dim)) {
@@ -245,58 +251,97 @@ Status SparseShard::Add(const KeyBatch& batch, const float* deltas) {
   return OkStatus();
 }
 
-Status SparseShard::Accumulate(const KeyBatch& batch, const float* gradients,
-                               const float* shows, const float* clicks) {
-  const size_t dim = layout_.dim;
+Status SparseShard::Accumulate(size_t worker, const KeyBatch& batch,
+                               const float* gradients, const float* shows,
+                               const float* clicks) {
   if (layout_.show == RowLayout::kAbsent) shows = nullptr;
+  if (waiting_.size() <= worker) waiting_.resize(worker + 1);
+  return AddTo(waiting_[worker], batch, gradients, shows, clicks);
+}
+
+Status SparseShard::AddTo(Waiting& waiting, const KeyBatch& batch,
+                          const float* gradients, const float* shows,
+                          const float* clicks) const {
+  const size_t dim = layout_.dim;
   size_t homes[kBatch];
   for (size_t begin = 0; begin < batch.count; begin += kBatch) {
     const size_t n = std::min(kBatch, batch.count - begin);
-    RETURN_IF_ERROR(waiting_.Reserve(n));
+    RETURN_IF_ERROR(waiting.keys.Reserve(n));
     for (size_t i = 0; i < n; ++i) {
-      homes[i] = waiting_.Home(batch.keys[batch.place(begin + i)]);
-      waiting_.Prefetch(homes[i]);
+      homes[i] = waiting.keys.Home(batch.keys[batch.place(begin + i)]);
+      waiting.keys.Prefetch(homes[i]);
     }
     for (size_t i = 0; i < n; ++i) {
       const size_t place = batch.place(begin + i);
-      const size_t number = waiting_.Add(batch.keys[place], homes[i]);
+      const size_t number = waiting.keys.Add(batch.keys[place], homes[i]);
       const float* gradient = gradients + place * dim;
       if (shows != nullptr) {
-        waiting_shows_.resize(waiting_.size());
-        waiting_clicks_.resize(waiting_.size());
-        waiting_shows_[number] += shows[place];
-        if (clicks != nullptr) waiting_clicks_[number] += clicks[place];
+        waiting.shows.resize(waiting.keys.size());
+        waiting.clicks.resize(waiting.keys.size());
+        waiting.shows[number] += shows[place];
+        if (clicks != nullptr) waiting.clicks[number] += clicks[place];
       }
-      if (number * dim == waiting_sums_.size()) {
-        waiting_sums_.insert(waiting_sums_.end(), gradient, gradient + dim);
+      if (number * dim == waiting.sums.size()) {
+        waiting.sums.insert(waiting.sums.end(), gradient, gradient + dim);
         continue;
       }
-      float* __restrict sum = &waiting_sums_[number * dim];
+      float* __restrict sum = &waiting.sums[number * dim];
       for (size_t k = 0; k < dim; ++k) sum[k] += gradient[k];
     }
   }
   return OkStatus();
 }
 
-Status SparseShard::ApplyAccumulated(double scale) {
+void SparseShard::Waiting::Reset() {
+  keys.Reset();
+  sums.clear();
+  shows.clear();
+  clicks.clear();
+}
+
+void SparseShard::DropAccumulated(size_t worker) {
+  if (worker < waiting_.size()) waiting_[worker].Reset();
+}
+
+Status SparseShard::ApplyAccumulated(double scale, const std::set<int>& later) {
+  // In the order of the workers, so that the result does not depend on who came
+  // first.
+  Waiting* all = nullptr;
+  for (size_t worker = 0; worker < waiting_.size(); ++worker) {
+    Waiting& each = waiting_[worker];
+    if (each.keys.size() == 0 || later.contains(static_cast<int>(worker))) {
+      continue;
+    }
+    if (!each.shows.empty()) {
+      each.shows.resize(each.keys.size());
+      each.clicks.resize(each.keys.size());
+    }
+    if (all == nullptr) {
+      all = &each;
+      continue;
+    }
+    const bool shown = !each.shows.empty();
+    RETURN_IF_ERROR(AddTo(*all,
+                          {each.keys.keys().data(), nullptr, each.keys.size()},
+                          each.sums.data(), shown ? each.shows.data() : nullptr,
+                          shown ? each.clicks.data() : nullptr));
+    each.Reset();
+  }
+  if (all == nullptr) return OkStatus();
   const auto factor = static_cast<float>(scale);
   if (factor != 1.0f) {
-    for (float& x : waiting_sums_) x *= factor;
+    for (float& x : all->sums) x *= factor;
   }
   // Shows are counts, of which the sum is what one process would have counted.
-  const bool shown = !waiting_shows_.empty();
+  const bool shown = !all->shows.empty();
   if (shown) {
-    waiting_shows_.resize(waiting_.size());
-    waiting_clicks_.resize(waiting_.size());
+    all->shows.resize(all->keys.size());
+    all->clicks.resize(all->keys.size());
   }
-  Status pushed =
-      Push({waiting_.keys().data(), nullptr, waiting_.size()},
-           waiting_sums_.data(), shown ? waiting_shows_.data() : nullptr,
-           shown ? waiting_clicks_.data() : nullptr);
-  waiting_.Reset();
-  waiting_sums_.clear();
-  waiting_shows_.clear();
-  waiting_clicks_.clear();
+  Status pushed = Push({all->keys.keys().data(), nullptr, all->keys.size()},
+                       all->sums.data(), shown ? all->shows.data() : nullptr,
+                       shown ? all->clicks.data() : nullptr);
+  all->Reset();
   return pushed;
 }
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Sparse tables to disk and back.
+// Sparse tables from disk.
 
 #include <algorithm>
-#include <cstdio>
-#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -16,13 +14,6 @@
 
 namespace fleet::table {
 namespace {
-
-bool ScoreWanted(const ShowClickOptions& options, const RowLayout& layout,
-                 const float* row) {
-  return Score(options, layout, row) >= options.base_threshold &&
-         row[layout.delta_score] >= options.delta_threshold &&
-         LoadInteger(row, layout.unseen_days) <= options.delta_keep_days;
-}
 
 // From so many rows in a shard on, its index is larger than the caches of a
 // core.
@@ -36,26 +27,20 @@ uint64_t RowsOfShard(const RowsHeader& header, uint32_t num_servers,
 
 }  // namespace
 
-// Threads take part in saves and loads: an exception must not leave a function
-// that waits for one.
-Result<WrittenTable> SparseTable::WriteSave(const base::Path& folder,
-                                            const SaveOptions& options) {
-  return base::CatchExceptions([&] { return SaveRows(folder, options); });
-}
-
-Result<SaveStats> SparseTable::Save(const base::Path& folder,
-                                    const SaveOptions& options) {
-  Result<WrittenTable> written = WriteSave(folder, options);
-  Status listed = written.status();
-  if (listed.ok()) listed = WriteSaveList(folder, written->list);
-  EndSave(listed.ok());
-  RETURN_IF_ERROR(listed);
-  return written->stats;
-}
-
-void SparseTable::EndSave(bool counts) {
+Status SparseTable::TakeCut(const TableCut& cut) {
   AllLocked all(shards_);
-  for (size_t i = 0; i < shards_.size(); ++i) all[i].EndSave(counts);
+  const auto shard_of = [&](Key key) -> SparseShard& {
+    return all[ShardOfHash(HashKey(key), num_shards())];
+  };
+  for (const auto& [key, count] : cut.candidates) {
+    RETURN_IF_ERROR(shard_of(key).AddCandidate(key, count));
+  }
+  for (size_t worker = 0; worker < cut.changes.size(); ++worker) {
+    for (const Key key : cut.changes[worker]) {
+      RETURN_IF_ERROR(shard_of(key).AddChange(worker, key));
+    }
+  }
+  return OkStatus();
 }
 
 Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
@@ -65,6 +50,8 @@ Result<LoadStats> SparseTable::Load(const base::Path& folder, uint32_t server,
   return Load(model, server, num_servers);
 }
 
+// A thread takes part in loads: an exception must not leave a function that
+// waits for it.
 Result<LoadStats> SparseTable::Load(const SavedModel& model, uint32_t server,
                                     uint32_t num_servers) {
   return base::CatchExceptions(
@@ -99,84 +86,6 @@ void SparseTable::Take(SparseTable& loaded)
     std::swap(loaded.shards_[i].rows, shards_[i].rows);
   }
   std::swap(loaded.disk_folder_, disk_folder_);
-}
-
-Result<WrittenTable> SparseTable::SaveRows(const base::Path& folder,
-                                           const SaveOptions& options) {
-  const bool delta = options.id.kind == SaveKind::kDelta;
-  const bool by_score = options.filter == SaveFilter::kByScore;
-  const RowLayout& layout = setting_->layout;
-  if (by_score && !setting_->options.show_click.has_value()) {
-    return FailedPrecondition("table ", name(),
-                              ": its rows have no shows and clicks");
-  }
-  AllLocked all(shards_);
-  for (size_t i = 0; i < shards_.size(); ++i) all[i].BeginSave();
-  WrittenTable written;
-  SaveList& list = written.list;
-  list.table = name();
-  list.id = options.id;
-  list.step = setting_->step;
-  list.time = setting_->now;
-  SaveStats& stats = written.stats;
-  auto wanted = [&](const RowView& view) {
-    if (by_score) {
-      return ScoreWanted(*setting_->options.show_click, layout, view.row);
-    }
-    return view.changed || !delta;
-  };
-  for (uint32_t i = 0; i < shards_.size(); ++i) {
-    SparseShard& shard = all[i];
-    RowsHeader header;
-    header.table = name();
-    header.layout = layout.text;
-    header.dim = static_cast<uint32_t>(dim());
-    header.row_floats = static_cast<uint32_t>(layout.stride);
-    if (!delta && !by_score) {
-      header.num_rows = shard.counters().num_rows;
-    } else {
-      RETURN_IF_ERROR(shard.VisitSorted([&](std::span<const RowView> rows) {
-        for (const RowView& row : rows) header.num_rows += wanted(row) ? 1 : 0;
-        return OkStatus();
-      }));
-    }
-    std::vector<Key> erased;
-    if (delta) {
-      ASSIGN_OR_RETURN(erased, shard.ErasedKeys());
-      header.num_erased = erased.size();
-    }
-    const std::string file = RowsFileName(name(), options.id, i);
-    ASSIGN_OR_RETURN(RowsWriter writer,
-                     RowsWriter::Create(folder / file, header));
-    std::vector<RowView> chosen;
-    RETURN_IF_ERROR(shard.VisitSorted([&](std::span<const RowView> rows) {
-      if (!delta && !by_score) return writer.AddRows(rows);
-      chosen.clear();
-      std::copy_if(rows.begin(), rows.end(), std::back_inserter(chosen),
-                   wanted);
-      return writer.AddRows(chosen);
-    }));
-    for (Key key : erased) RETURN_IF_ERROR(writer.AddErased(key));
-    RETURN_IF_ERROR(writer.Commit());
-    list.files.push_back({file, writer.byte_size(), writer.checksum()});
-    stats.num_rows += header.num_rows;
-    stats.num_erased += header.num_erased;
-    stats.byte_size += writer.byte_size();
-  }
-  // Scores count from here on, also where the save does not count in the end.
-  for (size_t i = 0; i < shards_.size() && by_score && delta; ++i) {
-    uint64_t none = 0;
-    RETURN_IF_ERROR(all[i].Sweep(
-        SweepKind::kChanges,
-        [&](float* row) {
-          if (ScoreWanted(*setting_->options.show_click, layout, row)) {
-            row[layout.delta_score] = 0.0f;
-          }
-          return false;
-        },
-        &none));
-  }
-  return written;
 }
 
 Result<LoadStats> SparseTable::LoadRows(const SavedModel& model,
@@ -322,34 +231,6 @@ Result<LoadStats> SparseTable::LoadRows(const SavedModel& model,
     stats.num_rows += all[i].counters().num_rows;
   }
   return stats;
-}
-
-Status SparseTable::SaveText(const base::Path& path) {
-  AllLocked all(shards_);
-  ASSIGN_OR_RETURN(base::AtomicFile file, base::AtomicFile::Create(path));
-  std::string text;
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    RETURN_IF_ERROR(
-        all[i].VisitSorted([&](std::span<const RowView> rows) -> Status {
-          for (const RowView& view : rows) {
-            text += std::to_string(view.key);
-            char number[32];
-            for (size_t k = 0; k < dim(); ++k) {
-              const int size =
-                  std::snprintf(number, sizeof(number), "%c%.9g",
-                                k == 0 ? '\t' : ',', double{view.row[k]});
-              text.append(number, static_cast<size_t>(size));
-            }
-            text += '\n';
-          }
-          if (text.size() < (1 << 20)) return OkStatus();
-          RETURN_IF_ERROR(file.Append(text));
-          text.clear();
-          return OkStatus();
-        }));
-  }
-  RETURN_IF_ERROR(file.Append(text));
-  return file.Commit();
 }
 
 }  // namespace fleet::table

@@ -24,6 +24,8 @@ INSTANTIATE_TEST_SUITE_P(Memory, SparseTableConformance,
                          testing::Values(InShards(1), InShards(5)));
 INSTANTIATE_TEST_SUITE_P(Memory, ExpiryConformance,
                          testing::Values(InShards(1), InShards(5)));
+INSTANTIATE_TEST_SUITE_P(Memory, SaveConformance,
+                         testing::Values(InShards(1), InShards(5)));
 
 SparseTableOptions Small() {
   SparseTableOptions options;
@@ -199,6 +201,32 @@ TEST(SparseTable, LoadsWhateverNumberOfShardsWroteIt) {
       EXPECT_EQ(got, wanted) << wrote << " wrote, " << reads << " read";
     }
   }
+}
+
+TEST(SparseTable, TakesLittleMemoryForASaveWhileItGrowsByMillions) {
+  testing::TemporaryFolder folder;
+  auto table = SparseTable::Make(Small());
+  ASSERT_OK(table);
+  const auto pull = [&](Key first, size_t count) {
+    std::vector<Key> keys(count);
+    std::iota(keys.begin(), keys.end(), first);
+    std::vector<float> rows(count * 4);
+    ASSERT_OK((*table)->Pull(keys, rows));
+    ASSERT_OK((*table)->Push(keys, rows));
+  };
+  pull(0, 1000);
+  ASSERT_OK((*table)->BeginSave({{.number = 1}}));
+  for (Key first = 1000; first < 2'001'000; first += 10'000) {
+    pull(first, 10'000);
+  }
+  EXPECT_EQ((*table)->stats().num_rows, 2'001'000u);
+  // Its list has room for a thousand keys, and nothing was put aside.
+  EXPECT_LT((*table)->stats().save_byte_size, 100'000u);
+  ASSERT_OK_AND_ASSIGN(const WrittenTable written,
+                       (*table)->WriteRows(folder.path()));
+  EXPECT_EQ(written.stats.num_rows, 1000u);
+  EXPECT_EQ(written.stats.num_put_aside, 0u);
+  (*table)->EndSave(true);
 }
 
 TEST(SparseTable, EmptiesItself) {

@@ -9,8 +9,11 @@
 #ifndef FLEET_TABLE_TABLE_CONFORMANCE_H_
 #define FLEET_TABLE_TABLE_CONFORMANCE_H_
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <map>
@@ -18,6 +21,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -322,6 +326,23 @@ TEST_P(SparseTableConformance, StepsThatPassedARowByHadTheRatesOfTheirTime) {
   EXPECT_FLOAT_EQ(Pulled(*told, {3})[0], before - 0.5f);
 }
 
+// A row has 32 bits of the number of its step.
+TEST_P(SparseTableConformance, StepsThatPassedARowByAreCountedBeyond32Bits) {
+  SparseTableOptions options = Options();
+  options.update.rule = optim::Momentum{.mu = 0.9};
+  options.count_missed_steps = true;
+  auto young = Make(options);
+  auto old = Make(options);
+  old->EndStep((uint64_t{1} << 32) - 2);
+  for (SparseTable* table : {young.get(), old.get()}) {
+    for (int step = 0; step < 3; ++step) {
+      ASSERT_OK(table->Push(std::vector<Key>{1}, std::vector<float>{1, 2}));
+      table->EndStep(4);
+    }
+  }
+  EXPECT_EQ(Pulled(*old, {1}), Pulled(*young, {1}));
+}
+
 // As one process does that updates every row in every step.
 TEST_P(SparseTableConformance, MakesUpForStepsThatPassedARowBy) {
   for (const RuleCase& rule : RuleCases()) {
@@ -491,7 +512,7 @@ TEST_P(ExpiryConformance, CountsTheUpdatesOfAllModesAsTraining) {
     uint64_t erased = 0;
     for (int i = 0; i < 5; ++i) {
       if (mode == 0) {
-        ASSERT_OK(table->Accumulate(std::vector<Key>{2}, Ones()));
+        ASSERT_OK(table->Accumulate(0, std::vector<Key>{2}, Ones()));
         ASSERT_OK(table->ApplyAccumulated(1.0));
       } else {
         ASSERT_OK(table->AddFrom(0, std::vector<Key>{2}, Ones()));
@@ -710,15 +731,77 @@ TEST_P(SparseTableConformance, ShrinksByScore) {
 
 TEST_P(SparseTableConformance, AppliesTheMeanOfWhatWorkersPushed) {
   auto table = Make(Options());
-  ASSERT_OK(table->Accumulate(std::vector<Key>{1, 2},
+  ASSERT_OK(table->Accumulate(0, std::vector<Key>{1, 2},
                               std::vector<float>{1, 1, 2, 2}));
-  ASSERT_OK(table->Accumulate(std::vector<Key>{3, 1},
+  ASSERT_OK(table->Accumulate(1, std::vector<Key>{3, 1},
                               std::vector<float>{4, 4, 3, 5}));
   EXPECT_THAT(Pulled(*table, {1, 2, 3}), ElementsAre(1, 1, 1, 1, 1, 1));
   ASSERT_OK(table->ApplyAccumulated(0.5));
   EXPECT_THAT(Pulled(*table, {1, 2, 3}), ElementsAre(0, -0.5, 0.5, 0.5, 0, 0));
   ASSERT_OK(table->ApplyAccumulated(0.5));
   EXPECT_THAT(Pulled(*table, {1}), ElementsAre(0, -0.5));
+}
+
+// Whatever the order in which workers come, the bits are the same.
+TEST_P(SparseTableConformance, SumsOfWorkersDoNotDependOnWhoCameFirst) {
+  constexpr int kWorkers = 4;
+  std::mt19937_64 random(5);
+  std::vector<std::vector<Key>> keys(kWorkers);
+  std::vector<std::vector<float>> gradients(kWorkers);
+  std::vector<Key> all;
+  for (Key key = 0; key < 300; ++key) all.push_back(key);
+  for (int w = 0; w < kWorkers; ++w) {
+    for (int i = 0; i < 200; ++i) {
+      keys[w].push_back(random() % 300);
+      for (int k = 0; k < 2; ++k) {
+        const float size = random() % 2 == 0 ? 1e6f : 1e-3f;
+        gradients[w].push_back(size * static_cast<float>(random() % 1000));
+      }
+    }
+  }
+  std::vector<float> first;
+  std::vector<int> order = {0, 1, 2, 3};
+  for (int turn = 0; turn < 12; ++turn) {
+    auto table = Make(Options());
+    for (int step = 0; step < 3; ++step) {
+      std::shuffle(order.begin(), order.end(), random);
+      for (const int w : order) {
+        ASSERT_OK(table->Accumulate(w, keys[w], gradients[w]));
+      }
+      ASSERT_OK(table->ApplyAccumulated(0.25));
+    }
+    const std::vector<float> rows = Pulled(*table, all);
+    if (turn == 0) first = rows;
+    ASSERT_EQ(std::memcmp(rows.data(), first.data(), rows.size() * 4), 0)
+        << turn;
+  }
+}
+
+TEST_P(SparseTableConformance, LeavesOutWhatWaitsOfAWorkerThatIsGone) {
+  auto table = Make(Options());
+  auto without = Make(Options());
+  const std::vector<Key> keys{1, 2};
+  const std::vector<float> ones(4, 1.0f);
+  ASSERT_OK(table->Accumulate(0, keys, ones));
+  ASSERT_OK(table->Accumulate(1, keys, std::vector<float>(4, 3.0f)));
+  table->DropAccumulated(1);
+  table->DropAccumulated(9);
+  ASSERT_OK(table->ApplyAccumulated(1.0));
+  ASSERT_OK(without->Accumulate(0, keys, ones));
+  ASSERT_OK(without->ApplyAccumulated(1.0));
+  EXPECT_EQ(Pulled(*table, keys), Pulled(*without, keys));
+}
+
+TEST_P(SparseTableConformance, KeepsWhatIsOfALaterStep) {
+  auto table = Make(Options());
+  ASSERT_OK(
+      table->Accumulate(0, std::vector<Key>{1}, std::vector<float>{1, 1}));
+  ASSERT_OK(table->Accumulate(1, std::vector<Key>{1, 2},
+                              std::vector<float>{2, 2, 4, 4}));
+  ASSERT_OK(table->ApplyAccumulated(1.0, {1}));
+  EXPECT_THAT(Pulled(*table, {1, 2}), ElementsAre(0.5, 0.5, 1, 1));
+  ASSERT_OK(table->ApplyAccumulated(1.0));
+  EXPECT_THAT(Pulled(*table, {1, 2}), ElementsAre(-0.5, -0.5, -1, -1));
 }
 
 TEST_P(SparseTableConformance, CountsShowsThatWaitAsOnePushOfTheirSum) {
@@ -732,10 +815,12 @@ TEST_P(SparseTableConformance, CountsShowsThatWaitAsOnePushOfTheirSum) {
   const std::vector<float> clicks{0, 2};
   const std::vector<float> more{9, 10};
   const std::vector<float> no_clicks{1, 0};
-  ASSERT_OK(waited->Accumulate(std::vector<Key>{3}, std::vector<float>{2, 2}));
-  ASSERT_OK(waited->Accumulate(
-      std::vector<Key>{1, 2}, std::vector<float>{1, 1, 2, 2}, {shows, clicks}));
-  ASSERT_OK(waited->Accumulate(std::vector<Key>{1, 2},
+  ASSERT_OK(
+      waited->Accumulate(0, std::vector<Key>{3}, std::vector<float>{2, 2}));
+  ASSERT_OK(waited->Accumulate(1, std::vector<Key>{1, 2},
+                               std::vector<float>{1, 1, 2, 2},
+                               {shows, clicks}));
+  ASSERT_OK(waited->Accumulate(0, std::vector<Key>{1, 2},
                                std::vector<float>{3, 3, 0, 2},
                                {more, no_clicks}));
   ASSERT_OK(waited->ApplyAccumulated(0.5));
@@ -756,7 +841,8 @@ TEST_P(SparseTableConformance, CountsShowsThatWaitAsOnePushOfTheirSum) {
     }
   }
   // What was counted is not counted again.
-  ASSERT_OK(waited->Accumulate(std::vector<Key>{4}, std::vector<float>{1, 1}));
+  ASSERT_OK(
+      waited->Accumulate(0, std::vector<Key>{4}, std::vector<float>{1, 1}));
   ASSERT_OK(waited->ApplyAccumulated(1.0));
 }
 
@@ -901,10 +987,251 @@ TEST_P(SparseTableConformance, ReadsOnlyValuesWhereTheStateIsAnothers) {
   EXPECT_THAT(Pulled(*adagrad, {1}), ElementsAre(0.5, 0.5));
 }
 
+// A save that is written while requests go on, compared with what a save that
+// nobody disturbs writes of its moment: the same bytes.
+class SaveConformance : public SparseTableConformance {
+ protected:
+  struct Case {
+    std::string name;
+    SparseTableOptions options;
+  };
+
+  static std::vector<Case> Cases() {
+    std::vector<Case> cases;
+    for (const RuleCase& rule : RuleCases()) {
+      SparseTableOptions options = Options();
+      options.update.rule = rule.rule;
+      options.initializer = NormalInit{};
+      options.num_shards = 1 + static_cast<uint32_t>(cases.size()) % 3;
+      cases.push_back({rule.name, options});
+    }
+    SparseTableOptions options = Options();
+    options.update.rule = optim::Adam();
+    options.num_shards = 2;
+    options.num_geo_workers = 2;
+    auto with = [&](const std::string& name, const auto& change) {
+      SparseTableOptions changed = options;
+      change(changed);
+      cases.push_back({name, changed});
+    };
+    with("entry by count",
+         [](SparseTableOptions& o) { o.entry = AdmitByCount{2}; });
+    with("entry by chance",
+         [](SparseTableOptions& o) { o.entry = AdmitByProbability{0.5}; });
+    with("unseen days",
+         [](SparseTableOptions& o) { o.count_unseen_days = true; });
+    with("time to live", [](SparseTableOptions& o) {
+      o.time_to_live = std::chrono::seconds(20);
+    });
+    with("show and click",
+         [](SparseTableOptions& o) { o.show_click.emplace(); });
+    with("missed steps",
+         [](SparseTableOptions& o) { o.count_missed_steps = true; });
+    return cases;
+  }
+
+  // One call, at random.
+  static void Disturb(SparseTable& table, std::mt19937_64& random,
+                      uint64_t num_keys) {
+    std::vector<Key> keys(1 + random() % 60);
+    for (Key& key : keys) key = random() % num_keys * 0x9e3779b97f4a7c15u;
+    std::vector<float> rows(keys.size() * table.dim());
+    for (float& x : rows) {
+      x = static_cast<float>(random() % 1000) * 1e-3f - 0.5f;
+    }
+    switch (random() % 12) {
+      case 0:
+      case 1:
+        ASSERT_OK(table.Pull(keys, rows));
+        break;
+      case 2:
+        ASSERT_OK(table.Add(keys, rows));
+        break;
+      case 3:
+        ASSERT_OK(table.Assign(keys, rows));
+        break;
+      case 4:
+        ASSERT_OK(table.Accumulate(0, keys, rows));
+        ASSERT_OK(table.ApplyAccumulated(0.5));
+        table.EndStep();
+        break;
+      case 5:
+        if (random() % 8 != 0) break;
+        if (table.options().time_to_live.count() > 0) {
+          ASSERT_OK(table.Expire().status());
+        } else if (table.options().count_unseen_days ||
+                   table.options().show_click.has_value()) {
+          ASSERT_OK(table.Shrink(2).status());
+        }
+        break;
+      case 6:
+        if (table.options().num_geo_workers == 0) break;
+        ASSERT_OK(table.AddFrom(1, keys, rows));
+        break;
+      default:
+        ASSERT_OK(table.Push(keys, rows));
+    }
+  }
+
+  // What the files of a save hold, one after the other.
+  static std::string Bytes(const base::Path& folder,
+                           const WrittenTable& written) {
+    std::string bytes;
+    for (const SaveList::File& file : written.list.files) {
+      bytes += base::ReadFile(folder / file.name).value();
+    }
+    return bytes;
+  }
+  static std::string Now(SparseTable& table, const base::Path& folder,
+                         const SaveId& id) {
+    const Result<WrittenTable> written = table.WriteSave(folder, {id});
+    EXPECT_OK(written.status());
+    table.EndSave(false);
+    return Bytes(folder, *written);
+  }
+};
+
+TEST_P(SaveConformance, HasTheRowsOfItsMomentWhateverComesAfter) {
+  constexpr uint64_t kKeys = 2000;
+  uint64_t seed = 0;
+  for (const Case& each : Cases()) {
+    SCOPED_TRACE(each.name);
+    const base::Path folder = this->folder() / std::to_string(seed);
+    const base::Path still = folder / "still";
+    ASSERT_OK(base::MakeFolders(still));
+    std::mt19937_64 random(++seed);
+    auto table = Make(each.options);
+    for (int i = 0; i < 100; ++i) Disturb(*table, random, kKeys);
+    for (uint64_t number = 1; number <= 4; ++number) {
+      SCOPED_TRACE(number);
+      SaveId id;
+      id.number = number;
+      id.kind = number % 3 == 1 ? SaveKind::kBase : SaveKind::kDelta;
+      const std::string expected = Now(*table, still, id);
+      SaveOptions options{id};
+      // Sometimes requests have to wait for rows to be written.
+      if (random() % 2 == 0) options.max_kept_byte_size = 1 << 13;
+      ASSERT_OK(table->BeginSave(options));
+      const bool waits = options.max_kept_byte_size != 0;
+      for (int i = 0; i < 40 && !waits; ++i) Disturb(*table, random, kKeys);
+      std::thread disturbing([&] {
+        for (int i = 0; i < 60; ++i) Disturb(*table, random, kKeys);
+      });
+      const Result<WrittenTable> written = table->WriteRows(folder);
+      disturbing.join();
+      ASSERT_OK(written.status());
+      EXPECT_TRUE(Bytes(folder, *written) == expected);
+      EXPECT_EQ(table->stats().save_byte_size, 0u);
+      // Those that do not count leave no gap.
+      const bool counts = number == 1 || random() % 3 != 0;
+      if (counts) {
+        ASSERT_OK(WriteSaveList(folder, written->list));
+        if (number == 4) {
+          ASSERT_OK(RemoveOlderSaves(folder, "emb", 4));
+        }
+      }
+      table->EndSave(counts);
+    }
+    // The last one: from here on nothing changes any more.
+    // How old rows are, and whether a pull has made up for missed steps, is in
+    // a base only.
+    const bool ages = each.options.time_to_live.count() > 0 ||
+                      each.options.count_unseen_days ||
+                      each.options.show_click.has_value() ||
+                      each.options.count_missed_steps;
+    ASSERT_OK(
+        table->Save(folder, {{7, ages ? SaveKind::kBase : SaveKind::kDelta}}));
+    auto loaded = Make(each.options);
+    ASSERT_OK(loaded->Load(folder, 0, 1));
+    const base::Path other = folder / "loaded";
+    ASSERT_OK(base::MakeFolders(other));
+    EXPECT_TRUE(Now(*loaded, other, {8}) == Now(*table, still, {8}));
+  }
+}
+
+TEST_P(SaveConformance, ErasedRowsAreInTheSaveThatHadThem) {
+  SparseTableOptions options = Options();
+  options.count_unseen_days = true;
+  options.num_shards = 2;
+  auto table = Make(options);
+  std::vector<Key> keys(500);
+  std::iota(keys.begin(), keys.end(), 0);
+  Pulled(*table, keys);
+  ASSERT_OK(table->BeginSave({{.number = 1}}));
+  ASSERT_OK_AND_ASSIGN(const uint64_t gone, table->Shrink(0));
+  EXPECT_EQ(gone, 500u);
+  // The same keys again, in other rows.
+  ASSERT_OK(table->Push(keys, std::vector<float>(1000, 2.0f)));
+  EXPECT_EQ(table->stats().num_rows, 500u);
+  ASSERT_OK_AND_ASSIGN(const WrittenTable written, table->WriteRows(folder()));
+  EXPECT_EQ(written.stats.num_rows, 500u);
+  table->EndSave(true);
+  ASSERT_OK(WriteSaveList(folder(), written.list));
+  auto loaded = Make(options);
+  ASSERT_OK(loaded->Load(folder(), 0, 1));
+  EXPECT_THAT(Pulled(*loaded, keys), testing::Each(1.0f));
+  EXPECT_THAT(Pulled(*table, keys), testing::Each(0.0f));
+}
+
+TEST_P(SaveConformance, RequestsWaitWhereItsMemoryIsUsedUp) {
+  constexpr size_t kRows = 4000;
+  constexpr size_t kRequestKeys = 50;
+  auto table = Make(Options());
+  std::vector<Key> keys(kRows);
+  std::iota(keys.begin(), keys.end(), 0);
+  Pulled(*table, keys);
+  SaveOptions options{{.number = 1}};
+  options.max_kept_byte_size = 100 * 8;  // rows of two
+  ASSERT_OK(table->BeginSave(options));
+  std::atomic<size_t> num_pushed = 0;
+  std::thread pushing([&] {
+    const std::vector<float> gradients(kRequestKeys * 2, 1.0f);
+    for (size_t i = 0; i < kRows; i += kRequestKeys) {
+      ASSERT_OK(
+          table->Push(std::span(keys).subspan(i, kRequestKeys), gradients));
+      ++num_pushed;
+    }
+  });
+  // One request goes in where there is room at all. Rows of a disk's that leave
+  // memory are kept, too: some more than it has keys.
+  while (num_pushed < 1) std::this_thread::yield();
+  ASSERT_OK_AND_ASSIGN(const WrittenTable written, table->WriteRows(folder()));
+  pushing.join();
+  EXPECT_GT(written.stats.most_kept_byte_size, 0u);
+  EXPECT_LE(written.stats.most_kept_byte_size,
+            (100 + 3 * (kRequestKeys + 32)) * 8);
+  table->EndSave(true);
+  ASSERT_OK(WriteSaveList(folder(), written.list));
+  auto loaded = Make(Options());
+  ASSERT_OK(loaded->Load(folder(), 0, 1));
+  EXPECT_THAT(Pulled(*loaded, keys), testing::Each(1.0f));
+  EXPECT_THAT(Pulled(*table, keys), testing::Each(0.5f));
+}
+
+TEST_P(SaveConformance, FailsWhereItsRowsAreReplaced) {
+  auto table = Make(Options());
+  Pulled(*table, {1, 2});
+  ASSERT_OK(table->Save(folder(), {{.number = 1}}));
+  ASSERT_OK(table->BeginSave({{.number = 2}}));
+  ASSERT_OK(table->Load(folder(), 0, 1));
+  EXPECT_THAT(table->WriteRows(folder()).status(),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       HasSubstr("save table emb: the rows were replaced")));
+  table->EndSave(false);
+  ASSERT_OK(table->BeginSave({{.number = 3}}));
+  table->EndSave(false);
+  EXPECT_THAT(table->WriteRows(folder()).status(),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       HasSubstr("the save has ended")));
+  ASSERT_OK(table->Save(folder(), {{.number = 4}}));
+}
+
 TEST_P(SparseTableConformance, WritesText) {
   auto table = Make(Options());
   ASSERT_OK(table->Push(std::vector<Key>{12}, std::vector<float>{1, 1.5}));
-  ASSERT_OK(table->SaveText(folder() / "emb.txt"));
+  SaveOptions options;
+  options.text_file = folder() / "emb.txt";
+  ASSERT_OK(table->Save(folder(), options));
   EXPECT_EQ(*base::ReadFile(folder() / "emb.txt"), "12\t0.5,0.25\n");
 }
 
