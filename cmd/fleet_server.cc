@@ -44,6 +44,11 @@ Options:
   --endpoint IP:PORT where it listens; else its place in --servers. Port 0: any
   --workers N        how many workers the job has
   --load DIR         tables begin with the newest save in this folder
+  --durability KIND  what survives of acknowledged updates: none (what was
+                     saved), log (all, when the server is killed) or log-sync
+                     (all, when its host fails). Else FLEET_PS_DURABILITY
+  --log-dir DIR      where the log is; started again with it, the server has
+                     its tables again. Else FLEET_PS_LOG_DIR
   --help             this text
 
 Without --servers and --endpoint the role comes from the environment, as
@@ -51,7 +56,7 @@ fleetrun sets it. Times, limits and reports: FLEET_* in docs/configuration.md.
 )";
 
 struct Flags {
-  std::optional<std::string> servers, endpoint, load;
+  std::optional<std::string> servers, endpoint, load, durability, log_dir;
   std::optional<int> rank, workers;
   bool help = false;
 };
@@ -73,8 +78,9 @@ Result<Flags> ParseFlags(const std::vector<std::string>& arguments) {
       flags.help = true;
       return flags;
     }
-    const bool is_text =
-        name == "--servers" || name == "--endpoint" || name == "--load";
+    const bool is_text = name == "--servers" || name == "--endpoint" ||
+                         name == "--load" || name == "--durability" ||
+                         name == "--log-dir";
     if (!is_text && name != "--rank" && name != "--workers") {
       return InvalidArgument("unknown option ", name,
                              " (see fleet_server --help)");
@@ -88,6 +94,8 @@ Result<Flags> ParseFlags(const std::vector<std::string>& arguments) {
     if (name == "--servers") flags.servers = value;
     if (name == "--endpoint") flags.endpoint = value;
     if (name == "--load") flags.load = value;
+    if (name == "--durability") flags.durability = value;
+    if (name == "--log-dir") flags.log_dir = value;
     if (is_text) continue;
     ASSIGN_OR_RETURN((name == "--rank" ? flags.rank : flags.workers),
                      ReadNumber(value, name));
@@ -147,7 +155,9 @@ Result<Role> RoleFromFlags(const Flags& flags) {
 }
 
 Result<fleet::ps::ServeOptions> ReadOptions(const Flags& flags,
-                                            const Environment& env) {
+                                            Environment env) {
+  if (flags.durability) env["FLEET_PS_DURABILITY"] = *flags.durability;
+  if (flags.log_dir) env["FLEET_PS_LOG_DIR"] = *flags.log_dir;
   Role role;
   if (flags.servers || flags.endpoint) {
     ASSIGN_OR_RETURN(role, RoleFromFlags(flags));

@@ -61,6 +61,7 @@ Result<std::unique_ptr<Fleet>> Fleet::Init(InitOptions options) {
   world.interrupt = options.interrupt;
   ASSIGN_OR_RETURN(cluster::JoinSettings join, cluster::ReadJoinSettings(env));
   join.options.interrupt = options.interrupt;
+  RETURN_IF_ERROR(cluster::AddLaunchersSecret(fleet->role_, env, join.options));
 
   const Deadline start = Deadline::After(join.start_timeout);
   ASSIGN_OR_RETURN(

@@ -152,20 +152,35 @@ Status ParameterWorker::EndCut() {
   if (!cut_.has_value()) return OkStatus();
   const uint64_t cut = *cut_;
   cut_.reset();
-  return client_->EndCut(cut);
+  Status outcome = client_->EndCut(cut);
+  const Status saved = FinishSave();
+  return outcome.ok() ? saved : outcome;
+}
+
+Status ParameterWorker::FinishSave() {
+  if (!begun_save_.has_value()) return OkStatus();
+  ps::PsClient::BegunSave save = std::move(*begun_save_);
+  begun_save_.reset();
+  return client_->FinishSave(std::move(save), deadline());
 }
 
 Status ParameterWorker::Save(const std::string& folder,
                              const SaveOptions& options) {
   ps::PsClient::SaveOptions save;
-  {
-    base::MutexLock lock(cut_mutex_);
-    save.inside_of_cut = cut_.has_value();
-  }
-  if (!save.inside_of_cut) RETURN_IF_ERROR(Flush());
   save.kind = options.kind;
   save.text = options.text;
   save.remove_older = options.remove_older;
+  {
+    base::MutexLock lock(cut_mutex_);
+    if (cut_.has_value()) {
+      // Servers write one at a time.
+      RETURN_IF_ERROR(FinishSave());
+      ASSIGN_OR_RETURN(begun_save_,
+                       client_->BeginSave(folder, save, deadline()));
+      return OkStatus();
+    }
+  }
+  RETURN_IF_ERROR(Flush());
   return client_->Save(folder, save, deadline());
 }
 

@@ -148,6 +148,8 @@ class ParameterWorker final {
   // The same for several calls: what is saved and pulled from BeginCut, which
   // flushes, to EndCut is of one cut. The other workers' updates wait
   // meanwhile, and those of this worker. FailedPrecondition for a second one.
+  // What is saved is written, and counts, when EndCut returns, which says
+  // whether: the others go on before that.
   Status BeginCut();
   Status EndCut();
   // Values and rows of all tables become those of the folder, in a cut.
@@ -198,6 +200,8 @@ class ParameterWorker final {
                   const cluster::Role& role, const WorkerOptions& options)
       : role_(role), options_(options), client_(std::move(client)) {}
 
+  // Waits until a save that has begun inside of a cut is written.
+  Status FinishSave() REQUIRES(cut_mutex_);
   // The end of this worker's steps, before it waits for the others.
   Status EndSteps();
 
@@ -215,6 +219,8 @@ class ParameterWorker final {
   std::optional<Status> stopped_ GUARDED_BY(stop_mutex_);
   base::Mutex cut_mutex_;  // held while a cut begins
   std::optional<uint64_t> cut_ GUARDED_BY(cut_mutex_);
+  // Of that cut.
+  std::optional<ps::PsClient::BegunSave> begun_save_ GUARDED_BY(cut_mutex_);
 };
 
 }  // namespace fleet

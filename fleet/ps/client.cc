@@ -23,6 +23,8 @@ constexpr auto kTimeToEnd = std::chrono::seconds(30);
 // For telling that a turn or a cut is given up, which may never have begun.
 constexpr auto kTimeToGiveUp = std::chrono::seconds(5);
 
+// The barrier at which steps end.
+
 using TakeAnswer =
     std::function<Status(uint32_t server, std::span<const std::byte>)>;
 
@@ -47,6 +49,8 @@ class SameRequest final : public Call {
     parts.push_back(std::as_bytes(std::span(body_)));
   }
   std::span<std::byte> Into(uint32_t, size_t, size_t byte_size) override {
+    // The call then fails: it is not what was to come.
+    if (byte_size > kMaxAnswerByteSize) return {};
     answer_.resize(byte_size);
     return answer_;
   }
@@ -77,7 +81,8 @@ PsClient::PsClient(uint32_t num_servers, OpenConnection open,
     : options_(options),
       lanes_(num_servers, std::move(open),
              {options.worker, options.reconnect_for, options.max_inflight,
-              options.interrupt, options.on_data_loss}) {
+              options.interrupt, options.on_data_loss,
+              options.heartbeat_timeout}) {
   lanes_.set_name_of_table([this](TableId id) { return TableName(id); });
   lanes_.set_welcome(
       [this](Channel& channel, uint32_t, Deadline deadline) -> Status {
@@ -108,7 +113,9 @@ Result<std::unique_ptr<PsClient>> PsClient::Connect(
   for (uint32_t s = 0; s < num_servers; ++s) {
     RETURN_IF_ERROR(lanes.Named(lanes.OpenLife(s, deadline), {"connect"}, s));
   }
+  lanes.StartBeating();
   RETURN_IF_ERROR(client->Refresh(deadline));
+  if (lanes.is_back()) RETURN_IF_ERROR(client->JoinSteps(deadline));
   return client;
 }
 
@@ -123,7 +130,7 @@ Status PsClient::RestoreTables(Channel& channel, Deadline deadline) {
     RequestHead head;
     head.op = Op::kDescribe;
     ASSIGN_OR_RETURN(const std::string answer,
-                     Ask(channel, head, "", deadline));
+                     Ask(channel, head, "", deadline, options_.interrupt));
     return DecodeServerInfo(answer);
   };
   ASSIGN_OR_RETURN(const ServerInfo before, describe());
@@ -133,7 +140,8 @@ Status PsClient::RestoreTables(Channel& channel, Deadline deadline) {
     RequestHead head;
     head.op = Op::kCreate;
     head.table = id;
-    RETURN_IF_ERROR(Ask(channel, head, spec, deadline).status());
+    RETURN_IF_ERROR(
+        Ask(channel, head, spec, deadline, options_.interrupt).status());
   }
   ASSIGN_OR_RETURN(const ServerInfo after, describe());
   for (const TableInfo& table : after.tables) {
@@ -156,8 +164,9 @@ Status PsClient::RestoreRates(Channel& channel, Deadline deadline) {
   for (const auto& [name, rate] : rates) {
     RequestHead head;
     head.op = Op::kSetRate;
-    RETURN_IF_ERROR(
-        Ask(channel, head, RateMessage(name, rate), deadline).status());
+    RETURN_IF_ERROR(Ask(channel, head, RateMessage(name, rate), deadline,
+                        options_.interrupt)
+                        .status());
   }
   return OkStatus();
 }
@@ -269,51 +278,99 @@ Status PsClient::CreateTables(const std::vector<TableSpec>& specs,
   return Refresh(deadline);
 }
 
-uint64_t PsClient::NextRound(const std::string& barrier) {
+uint64_t PsClient::NextRound(const std::string& barrier) const {
   base::MutexLock lock(mutex_);
-  return rounds_[barrier]++;
+  const auto known = rounds_.find(barrier);
+  return known == rounds_.end() ? Roster::kNextRound : known->second;
 }
 
-void PsClient::RepeatRound(const std::string& barrier) {
+void PsClient::NoteEnded(const std::string& barrier, uint64_t round) {
   base::MutexLock lock(mutex_);
-  --rounds_[barrier];
+  rounds_[barrier] = round + 1;
+}
+
+Status PsClient::JoinSteps(Deadline deadline) {
+  RequestHead head;
+  head.op = Op::kJoin;
+  head.round = Roster::kNextRound;
+  const std::string step = kStepBarrier;
+  uint64_t from = 0;
+  const TakeAnswer take = [&](uint32_t,
+                              std::span<const std::byte> answer) -> Status {
+    channel::MessageReader in(base::TextOf(answer));
+    from = in.U64();
+    return in.Finish();
+  };
+  // Server 0 first: no step after the present one ends there without this
+  // worker from here on, so the others are no further on any server.
+  SameRequest first({"join"}, 1, head, step, take);
+  {
+    Lanes::Lease lane(lanes_);
+    RETURN_IF_ERROR(lanes_.Run(*lane, first, deadline));
+  }
+  head.round = from;
+  RETURN_IF_ERROR(RunOnAll({"join"}, head, step, deadline, take));
+  base::MutexLock lock(mutex_);
+  rounds_[kStepBarrier] = from;
+  return OkStatus();
 }
 
 Result<bool> PsClient::IdleStep(Deadline deadline) {
-  const std::string name = "step";
   RequestHead head;
   head.op = Op::kFinishStep;
   head.flags = kFlagIdle;
-  head.round = NextRound(name);
+  head.round = NextRound(kStepBarrier);
   head.timeout_ms = MillisecondsUntil(deadline);
   bool all_idle = true;
+  uint64_t ended = 0;
   const TakeAnswer take = [&](uint32_t,
                               std::span<const std::byte> answer) -> Status {
-    if (answer.size() != 1) return DataLoss("an answer that is no answer");
-    all_idle &= answer[0] == std::byte{'1'};
-    return OkStatus();
+    channel::MessageReader in(base::TextOf(answer));
+    ended = std::max(ended, in.U64());
+    all_idle &= in.U8() != 0;
+    return in.Finish();
   };
-  SameRequest call({"idle step"}, num_servers(), head, name, take);
+  const std::string step = kStepBarrier;
+  SameRequest call({"idle step"}, num_servers(), head, step, take);
   Lanes::Lease lane(lanes_);
-  const Status outcome = lanes_.Run(*lane, call, WithTimeToAnswer(deadline));
-  if (!outcome.ok()) {
-    RepeatRound(name);
-    return outcome;
-  }
+  RETURN_IF_ERROR(lanes_.Run(*lane, call, WithTimeToAnswer(deadline)));
+  NoteEnded(kStepBarrier, ended);
   return all_idle;
+}
+
+Status PsClient::RunBarrier(const std::string& name, uint64_t round,
+                            uint64_t* ended, Deadline deadline) {
+  RequestHead head;
+  head.op = Op::kBarrier;
+  head.round = round;
+  head.timeout_ms = MillisecondsUntil(deadline);
+  const TakeAnswer take = [&](uint32_t,
+                              std::span<const std::byte> answer) -> Status {
+    channel::MessageReader in(base::TextOf(answer));
+    *ended = in.U64();
+    return in.Finish();
+  };
+  SameRequest call({"barrier", name}, 1, head, name, take);
+  Lanes::Lease lane(lanes_);
+  return lanes_.Run(*lane, call, WithTimeToAnswer(deadline));
 }
 
 Status PsClient::Barrier(const std::string& name, Deadline deadline) {
   const std::string full = "barrier " + name;
-  RequestHead head;
-  head.op = Op::kBarrier;
-  head.round = NextRound(full);
-  head.timeout_ms = MillisecondsUntil(deadline);
-  SameRequest call({"barrier", name}, 1, head, name, {});
-  Lanes::Lease lane(lanes_);
-  const Status outcome = lanes_.Run(*lane, call, WithTimeToAnswer(deadline));
-  if (!outcome.ok()) RepeatRound(full);
-  return outcome;
+  uint64_t ended = 0;
+  RETURN_IF_ERROR(RunBarrier(name, NextRound(full), &ended, deadline));
+  NoteEnded(full, ended);
+  return OkStatus();
+}
+
+Status PsClient::StartBarrier(const std::string& name, Deadline deadline) {
+  const std::string full = "start " + name;
+  uint64_t round = NextRound(full);
+  if (round == Roster::kNextRound) round = 0;
+  uint64_t ended = 0;
+  RETURN_IF_ERROR(RunBarrier(full, round, &ended, deadline));
+  NoteEnded(full, round);
+  return OkStatus();
 }
 
 Result<std::vector<std::string>> PsClient::GatherPart(const std::string& name,
@@ -327,20 +384,18 @@ Result<std::vector<std::string>> PsClient::GatherPart(const std::string& name,
   const std::string body =
       channel::MessageWriter().Text(name).Text(part).Take();
   std::vector<std::string> all;
+  uint64_t ended = 0;
   const TakeAnswer take = [&](uint32_t,
                               std::span<const std::byte> answer) -> Status {
-    channel::MessageReader in(
-        {reinterpret_cast<const char*>(answer.data()), answer.size()});
+    channel::MessageReader in(base::TextOf(answer));
+    ended = in.U64();
     all = in.Texts();
     return in.Finish();
   };
   SameRequest call({"gather", name}, 1, head, body, take);
   Lanes::Lease lane(lanes_);
-  const Status outcome = lanes_.Run(*lane, call, WithTimeToAnswer(deadline));
-  if (!outcome.ok()) {
-    RepeatRound(full);
-    return outcome;
-  }
+  RETURN_IF_ERROR(lanes_.Run(*lane, call, WithTimeToAnswer(deadline)));
+  NoteEnded(full, ended);
   return all;
 }
 
@@ -424,15 +479,16 @@ Result<uint64_t> PsClient::Shrink(TableId table, uint32_t max_unseen_days,
   head.op = Op::kShrink;
   head.table = table;
   head.count = max_unseen_days;
+  head.timeout_ms = MillisecondsUntil(deadline);
   uint64_t erased = 0;
-  RETURN_IF_ERROR(RunOnAll({"shrink", TableName(table)}, head, "", deadline,
-                           [&](uint32_t, std::span<const std::byte> bytes) {
-                             channel::MessageReader in(
-                                 {reinterpret_cast<const char*>(bytes.data()),
-                                  bytes.size()});
-                             erased += in.U64();
-                             return in.Finish();
-                           }));
+  RETURN_IF_ERROR(RunOnAll(
+      {"shrink", TableName(table)}, head, "", WithTimeToAnswer(deadline),
+      [&](uint32_t, std::span<const std::byte> bytes) {
+        channel::MessageReader in(
+            {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+        erased += in.U64();
+        return in.Finish();
+      }));
   return erased;
 }
 

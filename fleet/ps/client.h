@@ -41,6 +41,7 @@
 #include "fleet/ps/connect.h"
 #include "fleet/ps/key_stream.h"
 #include "fleet/ps/lanes.h"
+#include "fleet/ps/roster.h"
 #include "fleet/ps/sum_stream.h"
 #include "fleet/ps/table_spec.h"
 #include "fleet/ps/wire.h"
@@ -63,6 +64,9 @@ struct PsClientOptions {
   base::InterruptCheck interrupt;
   // When a server that was started again lacks updates that it acknowledged.
   OnDataLoss on_data_loss = OnDataLoss::kFail;
+  // A server that gives no sign of life is named in the log after two seconds.
+  // After this it counts as lost, as if its connections had ended. Zero: never.
+  std::chrono::milliseconds heartbeat_timeout{0};
 };
 
 // Values of a dense table: a gradient on its way there, and where values go.
@@ -134,7 +138,8 @@ class PsClient final {
   Status PullDense(TableId table, std::span<float> values, Deadline deadline);
   Status AssignDense(TableId table, std::span<const float> values,
                      Deadline deadline);
-  // The same, but a server that has values, assigned or loaded, keeps them.
+  // AssignDense where a server has no values yet; values that were assigned or
+  // loaded stay.
   Status InitializeDense(TableId table, std::span<const float> values,
                          Deadline deadline);
 
@@ -166,8 +171,12 @@ class PsClient final {
   // All workers wait for each other, at server 0. DeadlineExceeded and
   // Unavailable name who is missing.
   Status Barrier(const std::string& name, Deadline deadline);
-  // The same, and each gives bytes, of which all get all, by worker. Of any
-  // size: they go in parts.
+  // A barrier for what workers do when they begin. A worker that was started
+  // again does not wait where the others have been: Barrier takes it to where
+  // they are.
+  Status StartBarrier(const std::string& name, Deadline deadline);
+  // A barrier to which each worker brings bytes, of any size; all workers get
+  // all of them, by worker.
   Result<std::vector<std::string>> AllGather(const std::string& name,
                                              std::string_view bytes,
                                              Deadline deadline);
@@ -178,8 +187,8 @@ class PsClient final {
   // updates are acknowledged. Several turns of one worker must not overlap.
   Result<uint64_t> BeginTurn(Deadline deadline);
   Status EndTurn(uint64_t turn, Deadline deadline);
-  // Somebody waits for turns to end. Known from the replies of servers: ask it
-  // between calls.
+  // Whether BeginCut of some worker waits for turns to end, as the last reply
+  // of a server said it.
   bool cut_wanted() const { return lanes_.cut_wanted(); }
 
   // From BeginCut to EndCut the tables stand still, but for updates outside of
@@ -194,7 +203,8 @@ class PsClient final {
   // servers' and one for all of them; when all have, server 0 writes the
   // manifest (table::SaveManifest), and the save counts. Until then, and on
   // failure, the saves before it do. Its number is one more than the highest in
-  // the folder. One cut, by itself or inside of the caller's.
+  // the folder. It is one cut: turns end for a moment, in which every server
+  // notes what it has, and go on while that is written.
   // FailedPrecondition when a server was started again meanwhile.
   struct SaveOptions {
     // A delta is what changed since the last save that counts or was loaded. It
@@ -204,10 +214,21 @@ class PsClient final {
     bool text = false;
     // After a base: what is older than the save before it is removed.
     bool remove_older = true;
-    bool inside_of_cut = false;
   };
   Status Save(const std::string& folder, const SaveOptions& options,
               Deadline deadline);
+  // The same in two: BeginSave inside of the caller's cut, of which the save
+  // is, and FinishSave, which waits until it is written and makes it count,
+  // when the cut has ended: the tables are written beside what workers send.
+  struct BegunSave {
+    uint64_t token = 0;
+    std::string folder;
+    SaveOptions options;
+    table::SaveManifest manifest;
+  };
+  Result<BegunSave> BeginSave(const std::string& folder,
+                              const SaveOptions& options, Deadline deadline);
+  Status FinishSave(BegunSave save, Deadline deadline);
   // All tables become those of the newest save in `folder` that is whole. A cut
   // as well. Servers read it beside the tables that serve, and take it when all
   // have read it: on failure these are as they were.
@@ -278,17 +299,13 @@ class PsClient final {
   std::string TableName(TableId table) const;
   // One of the requests about turns and cuts, to server 0.
   Status AskFirst(const char* what, Op op, uint64_t number, Deadline deadline);
-  Status SaveTables(const std::string& folder, const SaveOptions& options,
-                    Deadline deadline);
-  // What the manifest will say, but for its files.
-  Result<table::SaveManifest> BeginSave(uint64_t token,
-                                        const std::string& folder,
-                                        const SaveOptions& options,
-                                        Deadline deadline);
-  // Has the tables written and adds what was.
-  Status WriteTables(uint64_t token, const std::string& folder,
-                     const SaveOptions& options, table::SaveManifest& manifest,
-                     Deadline deadline);
+  // Where a save goes to and what it builds on; then, inside of a cut, what is
+  // in it.
+  Result<BegunSave> PrepareSave(const std::string& folder,
+                                const SaveOptions& options, Deadline deadline);
+  Status CutSave(BegunSave& save, Deadline deadline);
+  void GiveUpSave(const BegunSave& save);
+  Status WriteTables(BegunSave& save, Deadline deadline);
   Status CommitSave(uint64_t token, const table::SaveManifest& manifest,
                     bool remove_older, Deadline deadline);
   Status EndSave(uint64_t token, const table::SaveManifest& manifest,
@@ -302,9 +319,14 @@ class PsClient final {
       Deadline deadline,
       const std::function<Status(uint32_t server, std::span<const std::byte>)>&
           take = {});
-  uint64_t NextRound(const std::string& barrier);
-  // The round failed: it is still open, and comes again.
-  void RepeatRound(const std::string& barrier);
+  // That of the others, where this worker does not know it.
+  uint64_t NextRound(const std::string& barrier) const;
+  void NoteEnded(const std::string& barrier, uint64_t round);
+  // Takes part in the others' steps, which are the same on all servers, from
+  // the next one on.
+  Status JoinSteps(Deadline deadline);
+  Status RunBarrier(const std::string& name, uint64_t round, uint64_t* ended,
+                    Deadline deadline);
   // One part of AllGather: what each worker sent.
   Result<std::vector<std::string>> GatherPart(const std::string& name,
                                               std::string_view part,

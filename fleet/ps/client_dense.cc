@@ -4,9 +4,11 @@
 // share a message, large ones are cut into parts.
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
+#include "fleet/channel/message.h"
 #include "fleet/ps/client.h"
 
 namespace fleet::ps {
@@ -70,8 +72,8 @@ class PsClient::DenseCall final : public Call {
     return OkStatus();
   }
 
-  // A request without sections, to all servers. `text` outlives the call.
-  void AddPlain(const RequestHead& head, const std::string& text) {
+  // The end of a step, to all servers. `text` outlives the call.
+  void AddStep(const RequestHead& head, const std::string& text) {
     for (std::vector<Request>& of_server : requests_) {
       Request& request = of_server.emplace_back();
       request.head = head;
@@ -79,6 +81,9 @@ class PsClient::DenseCall final : public Call {
       request.text = &text;
     }
   }
+
+  // Where a server was started again, it may be behind the others.
+  uint64_t ended_step() const { return ended_step_; }
 
   bool HasRequest(uint32_t server, size_t request) override {
     return request < requests_[server].size();
@@ -107,6 +112,9 @@ class PsClient::DenseCall final : public Call {
 
   std::span<std::byte> Into(uint32_t server, size_t number, size_t) override {
     const Request& request = requests_[server][number];
+    if (request.text != nullptr) {
+      return std::as_writable_bytes(std::span(step_answer_));
+    }
     if (request.head.op != Op::kPull) return {};
     const Section& first = sections_[server][request.begin];
     if (request.size() == 1) {
@@ -135,6 +143,11 @@ class PsClient::DenseCall final : public Call {
   Status Take(uint32_t server, size_t number,
               std::span<const std::byte>) override {
     const Request& request = requests_[server][number];
+    if (request.text != nullptr) {
+      channel::MessageReader in({step_answer_.data(), step_answer_.size()});
+      ended_step_ = std::max(ended_step_, in.U64());
+      return OkStatus();
+    }
     if (request.head.op != Op::kPull || request.size() == 1) return OkStatus();
     const float* from = landing_.data();
     for (size_t i = request.begin; i < request.end; ++i) {
@@ -229,6 +242,8 @@ class PsClient::DenseCall final : public Call {
   std::vector<std::vector<Section>> sections_;
   std::vector<DenseSection> heads_;  // of the request that is being sent
   std::vector<float> landing_;
+  std::array<char, 9> step_answer_{};  // u64 round, u8 all were idle
+  uint64_t ended_step_ = 0;
 };
 
 namespace {
@@ -331,14 +346,12 @@ Status PsClient::FinishStep(std::span<const DenseGradient> gradients,
   head.op = Op::kFinishStep;
   head.round = NextRound(name);
   head.timeout_ms = MillisecondsUntil(deadline);
-  call.AddPlain(head, name);
-  Status outcome = call.AddPulls(values).WithContext(who);
-  if (outcome.ok()) {
-    Lanes::Lease lane(lanes_);
-    outcome = lanes_.Run(*lane, call, WithTimeToAnswer(deadline));
-  }
-  if (!outcome.ok()) RepeatRound(name);
-  return outcome;
+  call.AddStep(head, name);
+  RETURN_IF_ERROR(call.AddPulls(values).WithContext(who));
+  Lanes::Lease lane(lanes_);
+  RETURN_IF_ERROR(lanes_.Run(*lane, call, WithTimeToAnswer(deadline)));
+  NoteEnded(name, call.ended_step());
+  return OkStatus();
 }
 
 }  // namespace fleet::ps

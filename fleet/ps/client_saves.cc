@@ -24,10 +24,6 @@ uint64_t NewToken() {
   return (uint64_t{random()} << 32 | random()) | 1;
 }
 
-std::string_view TextOf(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 RequestHead HeadOf(Op op, TableId table = {}) {
   RequestHead head;
   head.op = op;
@@ -39,57 +35,86 @@ RequestHead HeadOf(Op op, TableId table = {}) {
 
 Status PsClient::Save(const std::string& folder, const SaveOptions& options,
                       Deadline deadline) {
-  if (options.inside_of_cut) return SaveTables(folder, options, deadline);
-  ASSIGN_OR_RETURN(const uint64_t cut, BeginCut(deadline));
-  const Status saved = SaveTables(folder, options, deadline);
-  const Status ended = EndCut(cut);
-  return saved.ok() ? ended : saved;
+  ASSIGN_OR_RETURN(BegunSave save, PrepareSave(folder, options, deadline));
+  const Result<uint64_t> cut = BeginCut(deadline);
+  Status outcome = cut.status();
+  if (outcome.ok()) {
+    outcome = CutSave(save, deadline);
+    const Status ended = EndCut(*cut);
+    if (outcome.ok()) outcome = ended;
+  }
+  if (outcome.ok()) return FinishSave(std::move(save), deadline);
+  GiveUpSave(save);
+  return outcome;
 }
 
-Status PsClient::SaveTables(const std::string& folder,
-                            const SaveOptions& options, Deadline deadline) {
-  const uint64_t token = NewToken();
-  Result<table::SaveManifest> begun =
-      BeginSave(token, folder, options, deadline);
-  Status written = begun.status();
+Result<PsClient::BegunSave> PsClient::BeginSave(const std::string& folder,
+                                                const SaveOptions& options,
+                                                Deadline deadline) {
+  ASSIGN_OR_RETURN(BegunSave save, PrepareSave(folder, options, deadline));
+  const Status cut = CutSave(save, deadline);
+  if (cut.ok()) return save;
+  GiveUpSave(save);
+  return cut;
+}
+
+Status PsClient::FinishSave(BegunSave save, Deadline deadline) {
+  Status written = WriteTables(save, deadline);
   if (written.ok()) {
-    written = WriteTables(token, folder, options, *begun, deadline);
-  }
-  if (written.ok()) {
-    written = CommitSave(token, *begun, options.remove_older, deadline);
+    written = CommitSave(save.token, save.manifest, save.options.remove_older,
+                         deadline);
   }
   if (!written.ok()) {
-    (void)EndSave(token, begun.ok() ? *begun : table::SaveManifest(), false,
-                  Deadline::After(kTimeToGiveUp));
+    GiveUpSave(save);
     return written;
   }
   // A server that does not hear of it builds on the save before.
-  return EndSave(token, *begun, true, deadline)
-      .WithContext(
-          base::Concat("save ", begun->number, " in ", folder, " counts, but"));
+  return EndSave(save.token, save.manifest, true, deadline)
+      .WithContext(base::Concat("save ", save.manifest.number, " in ",
+                                save.folder, " counts, but"));
 }
 
-Result<table::SaveManifest> PsClient::BeginSave(uint64_t token,
-                                                const std::string& folder,
-                                                const SaveOptions& options,
-                                                Deadline deadline) {
-  table::SaveManifest manifest;
-  manifest.ledgers.resize(num_servers());
+void PsClient::GiveUpSave(const BegunSave& save) {
+  (void)EndSave(save.token, save.manifest, false,
+                Deadline::After(kTimeToGiveUp));
+}
+
+Result<PsClient::BegunSave> PsClient::PrepareSave(const std::string& folder,
+                                                  const SaveOptions& options,
+                                                  Deadline deadline) {
+  BegunSave save;
+  save.token = NewToken();
+  save.folder = folder;
+  save.options = options;
+  table::SaveManifest& manifest = save.manifest;
   std::vector<uint64_t> since(num_servers());
-  RETURN_IF_ERROR(RunOnAll(
-      {"begin to save to", folder}, HeadOf(Op::kBeginSave),
-      channel::MessageWriter().U64(token).Text(folder).Take(), deadline,
-      [&](uint32_t server, std::span<const std::byte> answer) -> Status {
-        channel::MessageReader in(TextOf(answer));
-        const uint64_t highest = in.U64();
-        since[server] = in.U64();
-        const std::string job = in.Text();
-        manifest.ledgers[server] = in.Text();
-        RETURN_IF_ERROR(in.Finish());
-        manifest.number = std::max(manifest.number, highest + 1);
-        if (server == 0) manifest.job = job;
-        return OkStatus();
-      }));
+  RequestHead head = HeadOf(Op::kBeginSave);
+  head.timeout_ms = MillisecondsUntil(deadline);
+  const std::string body =
+      channel::MessageWriter().U64(save.token).Text(folder).Take();
+  const CallName name{"begin to save to", folder};
+  const Deadline answer = WithTimeToAnswer(deadline);
+  // Of workers that save at a time one is first at server 0, and the others
+  // wait there.
+  Status begun = RunOnFirst(name, head, body, answer);
+  if (begun.ok()) {
+    begun = RunOnAll(
+        name, head, body, answer,
+        [&](uint32_t server, std::span<const std::byte> bytes) -> Status {
+          channel::MessageReader in(base::TextOf(bytes));
+          const uint64_t highest = in.U64();
+          since[server] = in.U64();
+          const std::string job = in.Text();
+          RETURN_IF_ERROR(in.Finish());
+          manifest.number = std::max(manifest.number, highest + 1);
+          if (server == 0) manifest.job = job;
+          return OkStatus();
+        });
+  }
+  if (!begun.ok()) {
+    GiveUpSave(save);
+    return begun;
+  }
   const bool builds_on_one =
       since[0] != 0 && std::all_of(since.begin(), since.end(),
                                    [&](uint64_t s) { return s == since[0]; });
@@ -97,28 +122,56 @@ Result<table::SaveManifest> PsClient::BeginSave(uint64_t token,
     manifest.kind = table::SaveKind::kDelta;
     manifest.since = since[0];
   }
-  return manifest;
+  return save;
 }
 
-Status PsClient::WriteTables(uint64_t token, const std::string& folder,
-                             const SaveOptions& options,
-                             table::SaveManifest& manifest, Deadline deadline) {
-  const std::string body =
+Status PsClient::CutSave(BegunSave& save, Deadline deadline) {
+  table::SaveManifest& manifest = save.manifest;
+  manifest.ledgers.resize(num_servers());
+  manifest.epochs.resize(num_servers());
+  RequestHead head = HeadOf(Op::kCutSave);
+  head.timeout_ms = MillisecondsUntil(deadline);
+  return RunOnAll(
+      {"begin to save to", save.folder}, head,
       channel::MessageWriter()
-          .U64(token)
+          .U64(save.token)
           .U64(manifest.number)
           .U8(manifest.kind == table::SaveKind::kBase ? 0 : 1)
-          .U8(options.text)
-          .Take();
+          .U8(save.options.text)
+          .Take(),
+      WithTimeToAnswer(deadline),
+      [&](uint32_t server, std::span<const std::byte> answer) -> Status {
+        channel::MessageReader in(base::TextOf(answer));
+        manifest.ledgers[server] = in.Text();
+        manifest.epochs[server] = in.U64();
+        const uint64_t view = in.U64();
+        std::map<uint32_t, uint64_t> incarnations;
+        for (uint32_t left = in.U32(); left > 0 && in.whole(); --left) {
+          const uint32_t worker = in.U32();
+          incarnations[worker] = in.U64();
+        }
+        // Server 0 gives incarnations, and is told of the others' epochs.
+        if (server == 0) {
+          manifest.view = view;
+          manifest.incarnations = std::move(incarnations);
+        }
+        return in.Finish();
+      });
+}
+
+Status PsClient::WriteTables(BegunSave& save, Deadline deadline) {
+  const std::string body = channel::MessageWriter().U64(save.token).Take();
   for (const TableInfo& table : tables()) {
+    RequestHead head = HeadOf(Op::kSave, table.id);
+    head.timeout_ms = MillisecondsUntil(deadline);
     RETURN_IF_ERROR(RunOnAll(
-        {"save", base::Concat(table.name, " to ", folder)},
-        HeadOf(Op::kSave, table.id), body, deadline,
+        {"save", base::Concat(table.name, " to ", save.folder)}, head, body,
+        WithTimeToAnswer(deadline),
         [&](uint32_t server, std::span<const std::byte> answer) -> Status {
           ASSIGN_OR_RETURN(table::SaveList list,
-                           table::DecodeSaveList(TextOf(answer)));
+                           table::DecodeSaveList(base::TextOf(answer)));
           list.id.server = server;
-          manifest.lists.push_back(std::move(list));
+          save.manifest.lists.push_back(std::move(list));
           return OkStatus();
         }));
   }
@@ -164,7 +217,7 @@ Status PsClient::Load(const std::string& folder, Deadline deadline) {
 
 Status PsClient::LoadTables(const std::string& folder, Deadline deadline) {
   const uint64_t token = NewToken();
-  const Status read = ReadTables(token, folder, deadline);
+  Status read = ReadTables(token, folder, deadline);
   auto end = [&](bool take, Deadline until) {
     return RunOnAll({"end of loading", folder}, HeadOf(Op::kEndLoad),
                     channel::MessageWriter().U64(token).U8(take).Take(), until);
@@ -177,6 +230,9 @@ Status PsClient::LoadTables(const std::string& folder, Deadline deadline) {
 Status PsClient::ReadTables(uint64_t token, const std::string& folder,
                             Deadline deadline) {
   // The first server looks which save is whole, and all read that one.
+  RequestHead head = HeadOf(Op::kBeginLoad);
+  head.timeout_ms = MillisecondsUntil(deadline);
+  const Deadline answer_by = WithTimeToAnswer(deadline);
   auto begin = [&](bool newest, uint64_t number) {
     return channel::MessageWriter()
         .U64(token)
@@ -186,15 +242,15 @@ Status PsClient::ReadTables(uint64_t token, const std::string& folder,
         .Take();
   };
   uint64_t number = 0;
-  RETURN_IF_ERROR(RunOnFirst(
-      {"begin to load", folder}, HeadOf(Op::kBeginLoad), begin(true, 0),
-      deadline, [&](uint32_t, std::span<const std::byte> answer) -> Status {
-        channel::MessageReader in(TextOf(answer));
-        number = in.U64();
-        return in.Finish();
-      }));
-  RETURN_IF_ERROR(RunOnAll({"begin to load", folder}, HeadOf(Op::kBeginLoad),
-                           begin(false, number), deadline));
+  RETURN_IF_ERROR(
+      RunOnFirst({"begin to load", folder}, head, begin(true, 0), answer_by,
+                 [&](uint32_t, std::span<const std::byte> answer) -> Status {
+                   channel::MessageReader in(base::TextOf(answer));
+                   number = in.U64();
+                   return in.Finish();
+                 }));
+  RETURN_IF_ERROR(RunOnAll({"begin to load", folder}, head,
+                           begin(false, number), answer_by));
   for (const TableInfo& table : tables()) {
     RETURN_IF_ERROR(
         RunOnAll({"load", base::Concat(table.name, " from ", folder)},

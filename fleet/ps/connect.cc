@@ -11,13 +11,18 @@ using channel::Channel;
 using channel::ConstBytes;
 
 Result<std::string> Ask(Channel& channel, const RequestHead& head,
-                        const std::string& body, Deadline deadline) {
+                        const std::string& body, Deadline deadline,
+                        const base::InterruptCheck& interrupt) {
   const std::array<ConstBytes, 2> parts = {std::as_bytes(std::span(&head, 1)),
                                            std::as_bytes(std::span(body))};
-  RETURN_IF_ERROR(channel.SendParts(parts, deadline));
+  RETURN_IF_ERROR(base::WaitInterruptibly(
+      deadline, interrupt,
+      [&](Deadline slice) { return channel.SendParts(parts, slice); }));
   ASSIGN_OR_RETURN(
       const std::vector<std::byte> reply,
-      channel.RecvMessage(kMaxInline + sizeof(ReplyHead), deadline));
+      base::WaitInterruptibly(deadline, interrupt, [&](Deadline slice) {
+        return channel.RecvMessage(kMaxInline + sizeof(ReplyHead), slice);
+      }));
   base::ByteReader in(reply);
   const auto reply_head = in.Take<ReplyHead>();
   if (!in.whole()) return DataLoss("a short reply");
@@ -26,9 +31,14 @@ Result<std::string> Ask(Channel& channel, const RequestHead& head,
     return Status(static_cast<StatusCode>(reply_head.code), answer);
   }
   if ((reply_head.flags & kReplyApart) != 0) {
+    if (reply_head.count > kMaxAnswerByteSize) {
+      return DataLoss("an answer of ", reply_head.count, " bytes");
+    }
     answer.resize(reply_head.count);
     RETURN_IF_ERROR(
-        channel.Recv(std::as_writable_bytes(std::span(answer)), deadline));
+        base::WaitInterruptibly(deadline, interrupt, [&](Deadline slice) {
+          return channel.Recv(std::as_writable_bytes(std::span(answer)), slice);
+        }));
   }
   return answer;
 }
@@ -55,7 +65,7 @@ OpenConnection ConnectByAddress(const std::vector<channel::Address>& servers,
     RequestHead head;
     head.op = Op::kDescribe;
     ASSIGN_OR_RETURN(const std::string answer,
-                     Ask(*tcp.channel, head, "", deadline));
+                     Ask(*tcp.channel, head, "", deadline, meet.interrupt));
     ASSIGN_OR_RETURN(const ServerInfo info, DecodeServerInfo(answer));
     if (info.local_name.empty()) return std::move(tcp.channel);
     channel::Address local;

@@ -41,9 +41,10 @@ OpenConnection ConnectByAddress(const std::vector<channel::Address>& servers,
                                 const ConnectByAddressOptions& options);
 
 // One request on a connection that nobody else uses, and its answer. What the
-// server refuses has its code.
+// server refuses has its code. `interrupt` is asked while it waits.
 Result<std::string> Ask(channel::Channel& channel, const RequestHead& head,
-                        const std::string& body, Deadline deadline);
+                        const std::string& body, Deadline deadline,
+                        const base::InterruptCheck& interrupt = {});
 
 }  // namespace fleet::ps
 

@@ -3,6 +3,7 @@
 #define FLEET_PS_GATHERING_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -23,11 +24,21 @@ class Gathering final {
   explicit Gathering(Roster& roster) : roster_(roster) {}
 
   // What the workers that have not stopped gave in this round, by worker.
-  Result<std::vector<std::string>> Gather(const std::string& name,
-                                          uint64_t round, int worker,
-                                          uint64_t incarnation,
-                                          std::string bytes, Deadline deadline)
+  // `ended` (may be null) is the round that is over. `note` (may be empty) is
+  // told of it before anyone; what it returns ends the round.
+  using Note = std::function<Status(const Roster::Came& came,
+                                    const std::vector<std::string>& all)>;
+  Result<std::vector<std::string>> Gather(
+      const std::string& name, uint64_t round, int worker, uint64_t incarnation,
+      std::string bytes, Deadline deadline, uint64_t* ended = nullptr,
+      const Note& note = {}) EXCLUDES(mutex_);
+  // For a server that has begun again: what the round before gave.
+  void Restore(const std::string& name, const std::vector<std::string>& all)
       EXCLUDES(mutex_);
+  // How its barrier is called in the roster.
+  static std::string BarrierOf(const std::string& name) {
+    return "gather " + name;
+  }
 
  private:
   struct Round {

@@ -67,7 +67,19 @@ Lanes::Lanes(uint32_t num_servers, OpenConnection open,
       open_(std::move(open)),
       options_(options),
       epochs_(num_servers),
-      life_(num_servers) {}
+      life_(num_servers),
+      heartbeats_({base::Concat("worker ", options.worker), "server",
+                   std::chrono::seconds(2), options.heartbeat_timeout}) {}
+
+Lanes::~Lanes() {
+  if (!beating_.joinable()) return;
+  if (origin_.in_child()) {
+    // A fork has no such thread, nor may it take locks that the thread had.
+    beating_.detach();
+    return;
+  }
+  ending_.Raise(FailedPrecondition("the worker ends"));
+}
 
 std::unique_ptr<Lane> Lanes::Borrow() {
   base::MutexLock lock(mutex_);
@@ -102,8 +114,83 @@ Status Lanes::OpenLife(uint32_t server, Deadline deadline) {
   // Without the lock: a server that hangs must not keep calls to others.
   ASSIGN_OR_RETURN(std::unique_ptr<Channel> channel,
                    Greet(nullptr, server, deadline));
+  base::MutexLock lock(life_mutex_);
+  life_[server] = {std::move(channel), {}, false};
+  return OkStatus();
+}
+
+void Lanes::StartBeating() {
+  beating_ = std::jthread([this] { Beat(); });
+}
+
+void Lanes::Beat() {
+  while (true) {
+    {
+      base::MutexLock lock(life_mutex_);
+      for (uint32_t s = 0; s < num_servers_; ++s) {
+        const Status status = BeatOnce(s, life_[s]);
+        // Calls see for themselves that it is lost.
+        if (!status.ok()) heartbeats_.Forget(static_cast<int>(s));
+      }
+      for (const Heartbeats::News& news :
+           heartbeats_.Look(std::chrono::steady_clock::now())) {
+        Log(news);
+        if (news.kind != Heartbeats::News::Kind::kDead) continue;
+        Channel* const channel =
+            life_[static_cast<size_t>(news.peer)].channel.get();
+        if (channel != nullptr) channel->Abort(Unavailable(news.text));
+      }
+    }
+    if (!ending_.SleepUntil(Deadline::After(kBeatInterval)).ok()) return;
+  }
+}
+
+std::string Lanes::MakeBeat() const {
+  RequestHead head;
+  head.op = Op::kBeat;
+  channel::MessageWriter body;
+  body.Text(ThisProcess());
   base::MutexLock lock(mutex_);
-  life_[server].swap(channel);
+  body.U32(num_servers_);
+  for (const uint64_t epoch : epochs_) body.U64(epoch);
+  std::string beat(reinterpret_cast<const char*>(&head), sizeof(head));
+  return beat + body.Take();
+}
+
+Status Lanes::TakeBeat(uint32_t server, Life& life) {
+  const Result<std::vector<std::byte>> answer = life.channel->RecvMessage(
+      sizeof(ReplyHead) + kMaxInline, Deadline::After(std::chrono::seconds(0)));
+  if (answer.status().code() == StatusCode::kDeadlineExceeded) {
+    return OkStatus();
+  }
+  RETURN_IF_ERROR(answer.status());
+  // Nobody asked.
+  if (!life.asked || answer->size() < sizeof(ReplyHead)) {
+    return DataLoss("a message that is no answer to a beat");
+  }
+  life.asked = false;
+  const auto head = base::LoadAt<ReplyHead>(*answer, 0);
+  // A newer incarnation of this worker is there, say: calls are told why.
+  if (head.code != 0) return FailedPrecondition("no answer to a beat");
+  heartbeats_.Heard(static_cast<int>(server),
+                    base::TextOf(std::span(*answer).subspan(sizeof(ReplyHead))),
+                    std::chrono::steady_clock::now());
+  return OkStatus();
+}
+
+Status Lanes::BeatOnce(uint32_t server, Life& life) {
+  if (life.channel == nullptr) return OkStatus();
+  RETURN_IF_ERROR(TakeBeat(server, life));
+  if (life.asked) return OkStatus();
+  if (life.beat.empty()) life.beat = MakeBeat();
+  const Status sent =
+      life.channel->Send(std::as_bytes(std::span(life.beat)),
+                         Deadline::After(std::chrono::seconds(0)));
+  // What was begun goes on with the next step.
+  if (sent.code() == StatusCode::kDeadlineExceeded) return OkStatus();
+  RETURN_IF_ERROR(sent);
+  life.beat.clear();
+  life.asked = true;
   return OkStatus();
 }
 
@@ -125,9 +212,10 @@ Result<std::unique_ptr<Channel>> Lanes::Greet(Lane* lane, uint32_t server,
                                .U64(incarnation_)
                                .Take();
   ASSIGN_OR_RETURN(const std::string bytes,
-                   Ask(*channel, head, body, deadline));
+                   Ask(*channel, head, body, deadline, options_.interrupt));
   ASSIGN_OR_RETURN(const HelloAnswer answer, DecodeHelloAnswer(bytes));
   incarnation_ = answer.incarnation;
+  if (server == 0) is_back_ = answer.is_back;
   RETURN_IF_ERROR(CheckLost(lane, server, before, answer));
   return channel;
 }
@@ -163,6 +251,7 @@ Lanes::IdleCounts Lanes::CountIdle(uint32_t server) const {
 Status Lanes::CheckLost(Lane* lane, uint32_t server, const IdleCounts& before,
                         const HelloAnswer& answer) {
   UpdateCounts lost;
+  bool is_new = false;  // this epoch of a server that was known before
   const auto compare = [&](Lane& with) {
     const auto record = std::find_if(
         answer.lanes.begin(), answer.lanes.end(),
@@ -185,6 +274,7 @@ Status Lanes::CheckLost(Lane* lane, uint32_t server, const IdleCounts& before,
                          "), and an old process of it answers (epoch ",
                          answer.epoch, ")");
     }
+    is_new = epochs_[server] != 0 && answer.epoch > epochs_[server];
     epochs_[server] = answer.epoch;
     if (lane != nullptr) compare(*lane);
     for (const std::unique_ptr<Lane>& idle : idle_) {
@@ -197,10 +287,15 @@ Status Lanes::CheckLost(Lane* lane, uint32_t server, const IdleCounts& before,
     }
     for (const auto& [table, count] : lost) lost_[table] += count;
   }
-  if (lost.empty()) return OkStatus();
+  // Who has said good-bye cannot be told any more: who is here is.
+  const std::string of_gone = is_new ? answer.lost_of_gone : std::string();
+  if (lost.empty() && of_gone.empty()) return OkStatus();
   const std::string what =
       base::Concat("server ", server, " was started again and has lost ",
-                   Describe(lost), " that it had acknowledged");
+                   Describe(lost), lost.empty() || of_gone.empty() ? "" : "; ",
+                   of_gone, of_gone.empty() ? "" : " (which has said good-bye)",
+                   " that it had acknowledged");
+  cluster::TellLauncher(cluster::LauncherWord::kLost);
   if (options_.on_data_loss == OnDataLoss::kGoOn) {
     FLEET_LOG(WARNING) << "worker " << options_.worker << ": " << what
                        << "; training goes on without them "
@@ -218,20 +313,25 @@ Status Lanes::CheckLost(Lane* lane, uint32_t server, const IdleCounts& before,
 }
 
 Status Lanes::CheckLife(uint32_t server) {
-  base::MutexLock lock(mutex_);
-  Channel* const life = life_[server].get();
-  if (life == nullptr) return OkStatus();
-  const Status status =
-      life->NextSize(Deadline::After(std::chrono::seconds(0))).status();
+  base::MutexLock lock(life_mutex_);
+  Life& life = life_[server];
+  if (life.channel == nullptr) return OkStatus();
+  // An answer that came before the end hides it.
+  Status status = TakeBeat(server, life);
+  if (status.ok()) status = TakeBeat(server, life);
   return status.code() == StatusCode::kUnavailable ? status : OkStatus();
 }
 
+Deadline Lanes::NextSlice() const {
+  return Deadline::After(options_.interrupt ? kInterruptInterval
+                                            : kLifeInterval);
+}
+
 template <typename Wait>
-auto Lanes::InSlices(uint32_t server, Deadline deadline, const Wait& wait)
-    -> decltype(wait(deadline)) {
-  const auto interval = options_.interrupt ? kInterruptInterval : kLifeInterval;
+auto Lanes::InSlices(uint32_t server, Deadline deadline, Deadline& slice,
+                     const Wait& wait) -> decltype(wait(deadline)) {
   while (true) {
-    auto outcome = wait(Earlier(deadline, Deadline::After(interval)));
+    auto outcome = wait(Earlier(deadline, slice));
     StatusCode code;
     if constexpr (std::is_same_v<decltype(outcome), Status>) {
       code = outcome.code();
@@ -245,6 +345,7 @@ auto Lanes::InSlices(uint32_t server, Deadline deadline, const Wait& wait)
     }
     if (options_.interrupt) RETURN_IF_ERROR(options_.interrupt());
     RETURN_IF_ERROR(CheckLife(server));
+    slice = NextSlice();
   }
 }
 
@@ -266,8 +367,9 @@ Status Lanes::SendRequest(Lane& lane, Call& call, uint32_t server,
   call.Ask(server, connection.sent, head, lane.parts);
   head.sequence = connection.first_sequence + connection.sent;
   lane.parts[0] = std::as_bytes(std::span(&head, 1));
-  RETURN_IF_ERROR(InSlices(server, deadline, [&](Deadline slice) {
-    return connection.channel->SendParts(lane.parts, slice);
+  Deadline slice = NextSlice();
+  RETURN_IF_ERROR(InSlices(server, deadline, slice, [&](Deadline until) {
+    return connection.channel->SendParts(lane.parts, until);
   }));
   ++connection.sent;
   connection.next_sequence =
@@ -282,16 +384,23 @@ Status Lanes::TakeReply(Lane& lane, Call& call, uint32_t server,
   Channel& channel = *connection.channel;
   const size_t request = connection.received;
   const uint64_t sequence = connection.first_sequence + request;
+  // One for all waits of this reply: they are short, and asking for the time
+  // would take a part of them.
+  Deadline slice = NextSlice();
+  const auto receive = [&](std::span<std::byte> into) {
+    return InSlices(server, deadline, slice,
+                    [&](Deadline until) { return channel.Recv(into, until); });
+  };
   ASSIGN_OR_RETURN(const uint64_t byte_size,
-                   InSlices(server, deadline, [&](Deadline slice) {
-                     return channel.NextSize(slice);
+                   InSlices(server, deadline, slice, [&](Deadline until) {
+                     return channel.NextSize(until);
                    }));
   if (byte_size < sizeof(ReplyHead) ||
       byte_size > sizeof(ReplyHead) + kMaxInline) {
     return DataLoss("a reply of ", byte_size, " bytes");
   }
   lane.small.resize(byte_size);
-  RETURN_IF_ERROR(channel.Recv(lane.small, deadline));
+  RETURN_IF_ERROR(receive(lane.small));
   const auto head = base::LoadAt<ReplyHead>(lane.small, 0);
   if (head.sequence != sequence) {
     return DataLoss("the reply to request ", head.sequence, " instead of ",
@@ -314,7 +423,7 @@ Status Lanes::TakeReply(Lane& lane, Call& call, uint32_t server,
                     into.size());
   }
   if (apart) {
-    RETURN_IF_ERROR(channel.Recv(into, deadline));
+    RETURN_IF_ERROR(receive(into));
   } else if (!into.empty()) {
     std::memcpy(into.data(), inlined.data(), into.size());
   }

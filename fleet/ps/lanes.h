@@ -20,15 +20,18 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "fleet/base/deadline.h"
+#include "fleet/base/fork.h"
 #include "fleet/base/interrupt.h"
 #include "fleet/base/mutex.h"
 #include "fleet/base/status.h"
 #include "fleet/channel/channel.h"
 #include "fleet/ps/connect.h"
+#include "fleet/ps/heartbeats.h"
 #include "fleet/ps/key_stream.h"
 #include "fleet/ps/ledger.h"
 #include "fleet/ps/sum_stream.h"
@@ -124,6 +127,8 @@ struct LaneOptions {
   size_t max_inflight = 4;
   base::InterruptCheck interrupt;
   OnDataLoss on_data_loss = OnDataLoss::kFail;
+  // A server without a sign of life for so long counts as lost. Zero: never.
+  std::chrono::milliseconds heartbeat_timeout{0};
 };
 
 // Thread-safe, but for Run, whose lane is one thread's.
@@ -135,6 +140,9 @@ class Lanes final {
       std::function<Status(channel::Channel&, uint32_t server, Deadline)>;
 
   Lanes(uint32_t num_servers, OpenConnection open, const LaneOptions& options);
+  Lanes(const Lanes&) = delete;
+  Lanes& operator=(const Lanes&) = delete;
+  ~Lanes();
 
   uint32_t num_servers() const { return num_servers_; }
   int32_t worker() const { return options_.worker; }
@@ -162,11 +170,16 @@ class Lanes final {
   // names worker, call and server; requests that were sent are still answered.
   Status Run(Lane& lane, Call& call, Deadline deadline);
 
-  // Opens the connection by which the server sees that this worker lives; it
-  // carries nothing more. That to server 0 comes first of all: it gives this
-  // worker its incarnation.
+  // Opens the connection by which the server and this worker see that the other
+  // lives; it carries nothing more. That to server 0 comes first of all: it
+  // gives this worker its incarnation.
   Status OpenLife(uint32_t server, Deadline deadline);
+  // From here on a thread, one for all servers, sends signs of life, and names
+  // servers that give none in the log.
+  void StartBeating();
   uint64_t incarnation() const { return incarnation_; }
+  // Server 0 knows an earlier incarnation of this worker.
+  bool is_back() const { return is_back_; }
 
   // A server said so since the flag was last cleared.
   bool cut_wanted() const { return cut_wanted_; }
@@ -209,11 +222,27 @@ class Lanes final {
   // between them whether to go on, and whether the server still lives: what was
   // sent to a host that vanished is repeated by the kernel for a quarter of an
   // hour, while the connection that carries nothing is known to be lost.
+  // `slice` is the end of the first one, and then of the last.
   template <typename Wait>
-  auto InSlices(uint32_t server, Deadline deadline, const Wait& wait)
-      -> decltype(wait(deadline));
+  auto InSlices(uint32_t server, Deadline deadline, Deadline& slice,
+                const Wait& wait) -> decltype(wait(deadline));
+  Deadline NextSlice() const;
+  // The connection of OpenLife, and the sign of life that is under way on it.
+  struct Life {
+    std::unique_ptr<channel::Channel> channel;  // null where none is open
+    std::string beat;    // as it is being sent; empty: none is
+    bool asked = false;  // a beat was sent, and its answer has not come
+  };
   // Unavailable when the connection of OpenLife is lost.
   Status CheckLife(uint32_t server);
+  void Beat();
+  // Takes the answer to a beat, if it has come. Unavailable when the connection
+  // is lost.
+  Status TakeBeat(uint32_t server, Life& life) REQUIRES(life_mutex_);
+  // One step of a connection's beats, without waiting. Unavailable when the
+  // connection is lost.
+  Status BeatOnce(uint32_t server, Life& life) REQUIRES(life_mutex_);
+  std::string MakeBeat() const;
   Status TakeReply(Lane& lane, Call& call, uint32_t server, Deadline deadline,
                    Status* outcome);
 
@@ -221,6 +250,7 @@ class Lanes final {
   const OpenConnection open_;
   const LaneOptions options_;
   std::atomic<uint64_t> incarnation_ = 0;  // 0: server 0 has given none yet
+  std::atomic<bool> is_back_ = false;
   Welcome welcome_;
   NameOfTable name_of_table_;
   std::atomic<bool> cut_wanted_ = false;
@@ -234,8 +264,14 @@ class Lanes final {
   std::atomic<bool> has_failed_ = false;
   std::vector<std::unique_ptr<Lane>> idle_ GUARDED_BY(mutex_);
   uint32_t num_lanes_ GUARDED_BY(mutex_) = 0;
-  // By server; null where none is open.
-  std::vector<std::unique_ptr<channel::Channel>> life_ GUARDED_BY(mutex_);
+
+  // A lock of its own: beats must not hold up calls. Taken before mutex_.
+  mutable base::Mutex life_mutex_;
+  std::vector<Life> life_ GUARDED_BY(life_mutex_);  // by server
+  const base::Origin origin_;
+  Heartbeats heartbeats_;
+  base::Interrupt ending_;
+  std::jthread beating_;  // last: it uses all of the above
 };
 
 }  // namespace fleet::ps

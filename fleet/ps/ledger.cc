@@ -65,10 +65,45 @@ Result<Ledger> DecodeLedger(std::string_view bytes) {
   return ledger;
 }
 
+std::string Encode(const std::vector<Goodbye>& goodbyes) {
+  MessageWriter out;
+  out.U32(static_cast<uint32_t>(goodbyes.size()));
+  for (const Goodbye& goodbye : goodbyes) {
+    out.U32(goodbye.worker).U64(goodbye.incarnation);
+    out.U32(static_cast<uint32_t>(goodbye.updates.size()));
+    for (const auto& [id, updates] : goodbye.updates) {
+      out.U32(static_cast<uint32_t>(id)).Text(updates.table);
+      out.U64(updates.count);
+    }
+  }
+  return out.Take();
+}
+
+Result<std::vector<Goodbye>> DecodeGoodbyes(std::string_view bytes) {
+  MessageReader in(bytes);
+  std::vector<Goodbye> goodbyes;
+  const uint32_t num_workers = in.U32();
+  for (uint32_t i = 0; i < num_workers && in.whole(); ++i) {
+    Goodbye& goodbye = goodbyes.emplace_back();
+    goodbye.worker = in.U32();
+    goodbye.incarnation = in.U64();
+    const uint32_t num_tables = in.U32();
+    for (uint32_t t = 0; t < num_tables && in.whole(); ++t) {
+      const auto id = static_cast<TableId>(in.U32());
+      Goodbye::Updates& updates = goodbye.updates[id];
+      updates.table = in.Text();
+      updates.count = in.U64();
+    }
+  }
+  RETURN_IF_ERROR(in.Finish().WithContext("what workers left"));
+  return goodbyes;
+}
+
 std::string Encode(const HelloAnswer& answer) {
   MessageWriter out;
-  out.U64(answer.epoch).U64(answer.incarnation);
+  out.U64(answer.epoch).U64(answer.incarnation).U8(answer.is_back);
   Write(out, answer.lanes);
+  out.Text(answer.lost_of_gone);
   return out.Take();
 }
 
@@ -77,7 +112,9 @@ Result<HelloAnswer> DecodeHelloAnswer(std::string_view bytes) {
   HelloAnswer answer;
   answer.epoch = in.U64();
   answer.incarnation = in.U64();
+  answer.is_back = in.U8() != 0;
   answer.lanes = ReadLanes(in);
+  answer.lost_of_gone = in.Text();
   RETURN_IF_ERROR(in.Finish().WithContext("the answer to a hello"));
   return answer;
 }

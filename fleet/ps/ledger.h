@@ -44,11 +44,30 @@ struct Ledger {
 std::string Encode(const Ledger& ledger);
 Result<Ledger> DecodeLedger(std::string_view bytes);
 
+// What a server had of a worker when that said good-bye: nobody asks for it
+// any more, should the server be started again and lack some of it.
+struct Goodbye {
+  uint32_t worker = 0;
+  uint64_t incarnation = 0;
+  struct Updates {
+    std::string table;
+    uint64_t count = 0;
+  };
+  std::map<TableId, Updates> updates;
+};
+std::string Encode(const std::vector<Goodbye>& goodbyes);
+Result<std::vector<Goodbye>> DecodeGoodbyes(std::string_view bytes);
+
 // What a server answers to a hello.
 struct HelloAnswer {
-  uint64_t epoch = 0;             // of the server
-  uint64_t incarnation = 0;       // of the worker
+  uint64_t epoch = 0;        // of the server
+  uint64_t incarnation = 0;  // of the worker
+  // An earlier incarnation of the worker took part in the job.
+  bool is_back = false;
   std::vector<LaneRecord> lanes;  // what the server has of this incarnation
+  // What the server lost of workers that had said good-bye: "12 updates of emb
+  // of worker 1". Empty: nothing.
+  std::string lost_of_gone;
 };
 
 std::string Encode(const HelloAnswer& answer);

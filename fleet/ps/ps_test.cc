@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <latch>
 #include <new>
 #include <numeric>
 #include <random>
@@ -688,6 +689,115 @@ TEST(PsClient, AgesRowsOnceThoughTheAnswerOfAShrinkWasLost) {
   EXPECT_EQ(cluster.server(0).counters().num_repeated, 2u);
 }
 
+TEST(PsClient, CountsAPullOnceThoughItsAnswerWasLost) {
+  Cluster cluster(Way::kInProcess, 1, 1);
+  std::atomic<int> replies_left = 1'000'000;
+  const std::unique_ptr<PsClient> client = FragileClient(cluster, replies_left);
+  constexpr TableId kRare{7};
+  table::SparseTableOptions options;
+  options.name = "rare";
+  options.dim = 4;
+  options.entry = table::AdmitByCount{4};
+  ASSERT_OK(client->CreateTables({{kRare, options}}, Soon()));
+  ASSERT_OK(client->Refresh(Soon()));
+  const std::vector<Key> keys = {1, 2};
+  std::vector<float> rows(8);
+  for (int pull = 1; pull <= 4; ++pull) {
+    replies_left = 0;
+    ASSERT_OK(client->Pull(kRare, keys, rows, {.count = true}, Soon()));
+    ASSERT_OK_AND_ASSIGN(const auto stats, client->Stats(kRare, Soon()));
+    EXPECT_EQ(stats.num_rows, pull < 4 ? 0u : 2u) << pull;
+  }
+}
+
+// A server that is back and cannot have its tables says why, at once: it is not
+// asked again until the time is over, as one that is not there.
+TEST(PsClient, HearsAtOnceWhyAServerThatIsBackCannotGoOn) {
+  Cluster first(Way::kInProcess, 1, 1);
+  PsServerOptions damaged;
+  damaged.load_folder = testing::TempDir();
+  damaged.load_otherwise = [](table::SparseTable*, table::DenseTable*) {
+    return DataLoss("its save is damaged");
+  };
+  PsServer second(damaged);
+  std::atomic<bool> is_gone = false;
+  std::atomic<int> num_opened = 0;
+  PsClientOptions options;
+  options.reconnect_for = 60s;
+  auto connected = PsClient::Connect(
+      1,
+      [&](uint32_t, Deadline) -> Result<std::unique_ptr<channel::Channel>> {
+        ++num_opened;
+        return (is_gone ? second : first.server(0))
+            .ConnectInProcess("worker 0");
+      },
+      options, Soon());
+  ASSERT_OK(connected);
+  PsClient& client = **connected;
+  table::SparseTableOptions table;
+  table.name = "rows";
+  table.dim = 4;
+  ASSERT_OK(client.CreateTables({{TableId{7}, table}}, Soon()));
+  ASSERT_OK(client.Refresh(Soon()));
+  num_opened = 0;
+  is_gone = true;
+  first.server(0).Abort(Unavailable("killed"));
+  std::vector<float> row(4);
+  EXPECT_THAT(
+      client.Pull(TableId{7}, std::vector<Key>{1}, row, {}, Soon()),
+      StatusIs(StatusCode::kDataLoss, HasSubstr("its save is damaged")));
+  EXPECT_EQ(num_opened, 1);
+}
+
+// While one server hangs in its hello, calls to the others go on.
+TEST(PsClient, AServerThatHangsHoldsUpNoCallToOthers) {
+  Cluster cluster(Way::kInProcess, 2, 1);
+  Cluster again(Way::kInProcess, 2, 1);
+  std::latch hangs(1);
+  std::latch let_go(1);
+  std::atomic<bool> is_gone = false;
+  PsClientOptions options;
+  options.reconnect_for = 60s;
+  auto connected = PsClient::Connect(
+      2,
+      [&](uint32_t server,
+          Deadline) -> Result<std::unique_ptr<channel::Channel>> {
+        if (server == 0 || !is_gone) {
+          return cluster.server(server).ConnectInProcess("worker 0");
+        }
+        if (!let_go.try_wait()) hangs.count_down();
+        let_go.wait();
+        return again.server(1).ConnectInProcess("worker 0");
+      },
+      options, Soon());
+  ASSERT_OK(connected);
+  PsClient& client = **connected;
+  std::vector<Key> of_first;
+  std::vector<Key> of_second;
+  for (Key key = 0; key < 100; ++key) {
+    (table::ServerOfKey(key, 2) == 0 ? of_first : of_second).push_back(key);
+  }
+  const auto pull = [&](const std::vector<Key>& keys) {
+    std::vector<float> rows(keys.size() * 4);
+    return client.Pull(kEmb, keys, rows, {}, Soon());
+  };
+  is_gone = true;
+  cluster.server(1).Abort(Unavailable("killed"));
+  std::jthread waits([&] { EXPECT_OK(pull(of_second)); });
+  hangs.wait();
+  std::atomic<bool> is_done = false;
+  std::jthread goes_on([&] {
+    EXPECT_OK(pull(of_first));
+    EXPECT_OK(client.Push(
+        kEmb, of_first, std::vector<float>(of_first.size() * 4, 1.0f), Soon()));
+    is_done = true;
+  });
+  const Deadline patience = Soon();
+  while (!is_done && !patience.expired()) std::this_thread::yield();
+  EXPECT_TRUE(is_done);
+  let_go.count_down();
+}
+
 TEST(PsClient, FailsAtOnceWhenAServerIsGone) {
   Cluster cluster(Way::kTcp, 2, 1);
   auto client = cluster.Client(0);
@@ -785,6 +895,110 @@ TEST(PsServer, AnOldIncarnationOfAWorkerTakesNothingFromTheNewOne) {
   }
 }
 
+// Neither what a lost worker had given nor its share of the mean is in a step
+// that goes on without it.
+TEST(PsServer, LeavesOutTheSumsOfAWorkerThatWasLostInTheMiddleOfItsStep) {
+  PsServerOptions options;
+  options.num_workers = 2;
+  options.worker_grace = 30ms;
+  options.go_on_without_lost_workers = true;
+  PsServer server(options);
+  AddTables(server, 0, 1);
+  auto connect = [&](int worker) {
+    PsClientOptions as;
+    as.worker = worker;
+    auto client = PsClient::Connect(
+        1,
+        [&](uint32_t, Deadline) -> Result<std::unique_ptr<channel::Channel>> {
+          return server.ConnectInProcess(base::Concat("worker ", worker));
+        },
+        as, Soon());
+    EXPECT_OK(client.status());
+    return std::move(client).value();
+  };
+  auto stays = connect(0);
+  auto goes = connect(1);
+  const std::vector<Key> keys{1};
+  const std::vector<float> two(4, 2.0f);
+  const std::vector<float> dense(kDenseSize, 2.0f);
+  for (PsClient* client : {stays.get(), goes.get()}) {
+    ASSERT_OK(client->Accumulate(kEmb, keys, two, Soon()));
+    ASSERT_OK(client->AccumulateDenseMany(One(kDense, dense), Soon()));
+  }
+  goes.reset();
+  ASSERT_OK(stays->FinishStep({}, {}, Soon()));
+  std::vector<float> row(4);
+  ASSERT_OK(stays->Pull(kEmb, keys, row, {}, Soon()));
+  EXPECT_THAT(row, Each(0.0f));  // 1 - 0.5 * 2
+  std::vector<float> values(kDenseSize);
+  ASSERT_OK(stays->PullDense(kDense, values, Soon()));
+  EXPECT_THAT(values, Each(-1.0f));
+}
+
+// It gives its first gradients while the others are still at the step before.
+TEST(PsServer, AWorkerThatIsBackIsInNoStepBeforeItsFirst) {
+  PsServerOptions options;
+  options.num_workers = 2;
+  options.worker_grace = 30ms;
+  options.go_on_without_lost_workers = true;
+  PsServer server(options);
+  AddTables(server, 0, 1);
+  auto connect = [&](int worker) {
+    PsClientOptions as;
+    as.worker = worker;
+    auto client = PsClient::Connect(
+        1,
+        [&](uint32_t, Deadline) -> Result<std::unique_ptr<channel::Channel>> {
+          return server.ConnectInProcess(base::Concat("worker ", worker));
+        },
+        as, Soon());
+    EXPECT_OK(client.status());
+    return std::move(client).value();
+  };
+  const std::vector<Key> keys{1};
+  const std::vector<float> dense(kDenseSize, 2.0f);
+  auto give = [&](PsClient& client, float gradient) {
+    ASSERT_OK(
+        client.Accumulate(kEmb, keys, std::vector<float>(4, gradient), Soon()));
+    ASSERT_OK(client.AccumulateDenseMany(One(kDense, dense), Soon()));
+  };
+  auto finish = [&](PsClient& client) {
+    ASSERT_OK(client.FinishStep({}, {}, Soon()));
+  };
+  auto row = [&](PsClient& client) {
+    std::vector<float> values(4);
+    EXPECT_OK(client.Pull(kEmb, keys, values, {}, Soon()));
+    return values;
+  };
+  auto stays = connect(0);
+  auto goes = connect(1);
+  give(*stays, 2);
+  give(*goes, 2);
+  {
+    std::thread other([&] { finish(*goes); });
+    finish(*stays);
+    other.join();
+  }
+  EXPECT_THAT(row(*stays), Each(0.0f));  // 1 - 0.5 * 2
+  goes.reset();
+  give(*stays, 2);
+  goes = connect(1);
+  give(*goes, 8);
+  finish(*stays);
+  // Neither its gradients nor its share of the mean.
+  EXPECT_THAT(row(*stays), Each(-1.0f));
+  give(*stays, 4);
+  {
+    std::thread other([&] { finish(*goes); });
+    finish(*stays);
+    other.join();
+  }
+  EXPECT_THAT(row(*stays), Each(-4.0f));  // -1 - 0.5 * (8 + 4) / 2
+  std::vector<float> values(kDenseSize);
+  ASSERT_OK(stays->PullDense(kDense, values, Soon()));
+  EXPECT_THAT(values, Each(-3.0f));
+}
+
 TEST(PsServer, IncarnationsAscendAndServer0GivesThem) {
   Cluster cluster(Way::kInProcess, 2, 2);
   auto first = cluster.server(0).ConnectInProcess("worker 1");
@@ -802,6 +1016,91 @@ TEST(PsServer, IncarnationsAscendAndServer0GivesThem) {
   EXPECT_THAT(SayHello(*elsewhere, 1, 0, 0),
               StatusIs(StatusCode::kFailedPrecondition,
                        HasSubstr("server 0 gives them")));
+}
+
+// A connection whose message has begun and does not go on, once it is stuck.
+class Stuck final : public channel::Channel {
+ public:
+  Stuck(std::unique_ptr<Channel> under, const std::atomic<bool>& is_stuck)
+      : Channel(under->peer()), under_(std::move(under)), is_stuck_(is_stuck) {}
+
+  Status SendParts(std::span<const channel::ConstBytes> parts,
+                   Deadline deadline) override {
+    return under_->SendParts(parts, deadline);
+  }
+  Result<uint64_t> NextSize(Deadline deadline) override {
+    return under_->NextSize(deadline);
+  }
+  Status Recv(channel::MutableBytes into, Deadline deadline) override {
+    if (!is_stuck_) return under_->Recv(into, deadline);
+    base::Interrupt never;
+    (void)never.SleepUntil(deadline);
+    return DeadlineExceeded("stuck");
+  }
+  void Abort(Status why) override { under_->Abort(std::move(why)); }
+
+ private:
+  const std::unique_ptr<Channel> under_;
+  const std::atomic<bool>& is_stuck_;
+};
+
+TEST(PsClient, IsInterruptedInTheMiddleOfAReply) {
+  PsServer server(PsServerOptions{});
+  AddTables(server, 0, 1);
+  std::atomic<bool> is_stuck = false;
+  PsClientOptions options;
+  options.interrupt = [&] {
+    return is_stuck ? FailedPrecondition("^C") : OkStatus();
+  };
+  auto client = PsClient::Connect(
+      1,
+      [&](uint32_t, Deadline) -> Result<std::unique_ptr<channel::Channel>> {
+        return std::make_unique<Stuck>(server.ConnectInProcess("worker 0"),
+                                       is_stuck);
+      },
+      options, Soon());
+  ASSERT_OK(client);
+  is_stuck = true;
+  std::vector<float> row(4);
+  EXPECT_THAT((*client)->Pull(kEmb, std::vector<Key>{1}, row, {}, Soon()),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("^C")));
+}
+
+// Workers tell server 0 the epochs of the others, with their signs of life.
+TEST(PsServer, TheViewAscendsWithEveryServersEpoch) {
+  Cluster cluster(Way::kInProcess, 2, 1);
+  auto channel = cluster.server(0).ConnectInProcess("worker 0");
+  ASSERT_OK(SayHello(*channel, 0, kLifeLane, 0));
+  auto view = [&] {
+    RequestHead head;
+    head.op = Op::kDescribe;
+    const Result<std::string> bytes = Ask(*channel, head, "", Soon());
+    EXPECT_OK(bytes);
+    const Result<ServerInfo> info = DecodeServerInfo(*bytes);
+    EXPECT_OK(info);
+    return info->view;
+  };
+  auto beat = [&](uint64_t epoch) {
+    RequestHead head;
+    head.op = Op::kBeat;
+    return Ask(*channel, head,
+               channel::MessageWriter()
+                   .Text("process 1 on host-a")
+                   .U32(2)
+                   .U64(1)
+                   .U64(epoch)
+                   .Take(),
+               Soon());
+  };
+  const uint64_t begin = view();
+  ASSERT_OK_AND_ASSIGN(const std::string server, beat(1));
+  EXPECT_THAT(server, HasSubstr("process "));
+  EXPECT_EQ(view(), begin);
+  ASSERT_OK(beat(2));
+  ASSERT_OK(beat(2));
+  EXPECT_EQ(view(), begin + 1);
+  // Signs of life are no requests that anybody counts.
+  EXPECT_EQ(cluster.server(0).counters().num_requests, 4u);
 }
 
 TEST(PsServer, AHelloIsOfTheWorkerThatTheConnectionIsOf) {
@@ -826,7 +1125,7 @@ TEST(PsServer, SurvivesRequestsThatMakeNoSense) {
     for (std::byte& b : bytes) b = static_cast<std::byte>(random());
     if (bytes.size() >= sizeof(RequestHead) && i % 2 == 0) {
       RequestHead head;
-      head.op = static_cast<Op>(random() % 18);
+      head.op = static_cast<Op>(random() % 31);
       head.flags = random() % 2 == 0 ? kFlagDense : 0;
       head.count = random() % 3 == 0 ? ~uint64_t{0} : random() % 10;
       std::memcpy(bytes.data(), &head, sizeof(head));

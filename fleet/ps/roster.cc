@@ -23,11 +23,44 @@ void Roster::Know(int worker, uint64_t incarnation) {
   highest_incarnation_ = std::max(highest_incarnation_, incarnation);
   uint64_t& newest = workers_[static_cast<size_t>(worker)].incarnation;
   newest = std::max(newest, incarnation);
+  workers_[static_cast<size_t>(worker)].was_at_barrier = true;
+}
+
+void Roster::KnowStopped(int worker, uint64_t incarnation) {
+  base::MutexLock lock(mutex_);
+  if (worker < 0 || worker >= options_.num_workers) return;
+  Worker& it = workers_[static_cast<size_t>(worker)];
+  if (it.incarnation > incarnation) return;
+  highest_incarnation_ = std::max(highest_incarnation_, incarnation);
+  it.incarnation = incarnation;
+  it.seen = true;
+  it.stopped = true;
+  changed_.NotifyAll();
+}
+
+void Roster::KnowServer(uint32_t server, uint64_t epoch) {
+  // Nearly always: nothing has changed.
+  if (epoch <= 1) return;
+  base::MutexLock lock(mutex_);
+  uint64_t& known = epochs_[server];
+  if (epoch <= known) return;
+  known = epoch;
+  ++view_;
 }
 
 uint64_t Roster::view() const {
   base::MutexLock lock(mutex_);
   return view_;
+}
+
+std::map<int, uint64_t> Roster::Incarnations() const {
+  base::MutexLock lock(mutex_);
+  std::map<int, uint64_t> all;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (!workers_[i].seen) continue;
+    all[static_cast<int>(i)] = workers_[i].incarnation;
+  }
+  return all;
 }
 
 Status Roster::CheckNewestLocked(int worker, uint64_t incarnation) const {
@@ -56,6 +89,8 @@ Status Roster::Enter(int worker, uint64_t incarnation) {
     it.incarnation = incarnation;
     it.num_connections = 0;
     ++view_;
+    it.is_back = it.is_back || it.was_at_barrier;
+    it.was_at_barrier = false;
     for (auto& [name, round] : rounds_) round.here.erase(worker);
   }
   it.seen = true;
@@ -96,11 +131,30 @@ bool Roster::NeededLocked(const Worker& worker) const {
 bool Roster::AllHereLocked(const Round& round) const {
   for (int i = 0; i < options_.num_workers; ++i) {
     if (NeededLocked(workers_[static_cast<size_t>(i)]) &&
-        !round.here.contains(i)) {
+        !round.here.contains(i) && !JoinsLater(round, i)) {
       return false;
     }
   }
   return true;
+}
+
+bool Roster::JoinsLater(const Round& round, int worker) {
+  const auto from = round.from.find(worker);
+  return from != round.from.end() && from->second > round.number;
+}
+
+Status Roster::CheckLostLocked(const std::string& name,
+                               const Round& round) const {
+  if (options_.go_on_without_lost) return OkStatus();
+  std::string lost;
+  for (int i = 0; i < options_.num_workers; ++i) {
+    if (round.here.contains(i)) continue;
+    if (!LostLocked(workers_[static_cast<size_t>(i)])) continue;
+    lost += base::Concat(lost.empty() ? "" : ", ", "worker ", i);
+  }
+  if (lost.empty()) return OkStatus();
+  return Unavailable("barrier ", name, ": ", lost,
+                     " is lost: its connections ended without a good-bye");
 }
 
 std::string Roster::MissingLocked(const std::set<int>& here) const {
@@ -136,46 +190,100 @@ Deadline Roster::NextLossLocked() const {
   return next;
 }
 
-Status Roster::Barrier(const std::string& name, uint64_t its_round, int worker,
-                       uint64_t incarnation, Deadline deadline,
-                       const std::function<Status(int num_workers)>& complete) {
+void Roster::SetRounds(const std::string& name, const Rounds& rounds) {
+  base::MutexLock lock(mutex_);
+  static_cast<Rounds&>(rounds_[name]) = rounds;
+}
+
+Status Roster::CheckNameLocked(const std::string& name) const {
+  if (name.size() > kMaxNameByteSize) {
+    return InvalidArgument("a barrier whose name has ", name.size(),
+                           " bytes, of at most ", kMaxNameByteSize);
+  }
+  if (rounds_.contains(name) || rounds_.size() < kMaxNames) return OkStatus();
+  return FailedPrecondition("barrier ", name, ": there are ", kMaxNames,
+                            " barriers of other names; use one again");
+}
+
+Status Roster::CheckName(const std::string& name) const {
+  base::MutexLock lock(mutex_);
+  return CheckNameLocked(name);
+}
+
+Result<Roster::Ended> Roster::Barrier(const std::string& name, uint64_t round,
+                                      int worker, uint64_t incarnation,
+                                      Deadline deadline,
+                                      const Complete& complete) {
   base::MutexLock lock(mutex_);
   RETURN_IF_ERROR(CheckNewestLocked(worker, incarnation));
+  RETURN_IF_ERROR(CheckNameLocked(name));
+  workers_[static_cast<size_t>(worker)].was_at_barrier = true;
   Round& it = rounds_[name];
-  auto& [known, first] = it.begun[worker];
-  if (known != incarnation) {
-    known = incarnation;
-    first = it.number - its_round;
+  if (round == kNextRound) {
+    auto& [known, given] = it.given[worker];
+    if (known != incarnation) {
+      known = incarnation;
+      given = it.number;
+    }
+    round = given;
   }
-  const uint64_t round = first + its_round;
-  if (round < it.number) return it.outcome;
+  const auto from = it.from.find(worker);
+  if (from != it.from.end() && from->second == round) {
+    // It joins in this one; the others are at the one before.
+    while (it.number < round) {
+      if (it.here.empty() && AllHereLocked(it)) {
+        // Nobody is left who would end it.
+        ++it.number;
+        it.took_part.clear();
+        changed_.NotifyAll();
+        continue;
+      }
+      RETURN_IF_ERROR(CheckLostLocked(name, it));
+      if (!aborted_.ok()) return aborted_;
+      if (deadline.expired()) {
+        return DeadlineExceeded("barrier ", name, ": the others are at round ",
+                                it.number, ", and worker ", worker,
+                                " joins at ", round);
+      }
+      changed_.WaitUntil(mutex_, Earlier(deadline, NextLossLocked()));
+      RETURN_IF_ERROR(CheckNewestLocked(worker, incarnation));
+    }
+  }
   if (round > it.number) {
-    return FailedPrecondition("barrier ", name, ": worker ", worker,
-                              " is at round ", round, ", and the others at ",
-                              it.number);
+    if (it.completed > 0) {
+      return FailedPrecondition("barrier ", name, ": worker ", worker,
+                                " is at round ", round, ", and the others at ",
+                                it.number);
+    }
+    it.number = round;
+    it.outcome = OkStatus();
+    it.here.clear();
+    it.took_part.clear();
+  }
+  if (round < it.number) {
+    RETURN_IF_ERROR(it.outcome);
+    return Ended{it.number - 1,
+                 round + 1 == it.number && it.took_part.contains(worker)};
   }
   it.here.insert(worker);
   changed_.NotifyAll();
   while (it.number == round) {
     if (AllHereLocked(it)) {
-      const int num_workers = static_cast<int>(it.here.size());
-      it.outcome = complete ? complete(num_workers) : OkStatus();
+      Came came{it.number, it.here, {}, it};
+      ++came.after.number;
+      it.took_part = came.after.took_part = it.here;
+      for (const auto& [joiner, first] : it.from) {
+        if (first > it.number) came.later.insert(joiner);
+      }
+      it.outcome = complete ? complete(came) : OkStatus();
       it.here.clear();
-      ++it.number;
+      it.completed = ++it.number;
       changed_.NotifyAll();
       break;
     }
-    std::string lost;
-    for (int i = 0; i < options_.num_workers; ++i) {
-      if (LostLocked(workers_[static_cast<size_t>(i)]) &&
-          !options_.go_on_without_lost && !it.here.contains(i)) {
-        lost += base::Concat(lost.empty() ? "" : ", ", "worker ", i);
-      }
-    }
-    if (!lost.empty()) {
+    if (const Status lost = CheckLostLocked(name, it); !lost.ok()) {
       it.here.erase(worker);
-      return Unavailable("barrier ", name, ": ", lost,
-                         " is lost: its connections ended without a good-bye");
+      return lost;
     }
     if (!aborted_.ok()) return aborted_;
     if (deadline.expired()) {
@@ -191,7 +299,30 @@ Status Roster::Barrier(const std::string& name, uint64_t its_round, int worker,
     changed_.WaitUntil(mutex_, Earlier(deadline, NextLossLocked()));
     RETURN_IF_ERROR(CheckNewestLocked(worker, incarnation));
   }
-  return it.outcome;
+  RETURN_IF_ERROR(it.outcome);
+  return Ended{it.number - 1, it.completed > round};
+}
+
+Result<uint64_t> Roster::Join(const std::string& name, int worker,
+                              uint64_t from, const Note& note) {
+  base::MutexLock lock(mutex_);
+  RETURN_IF_ERROR(CheckNameLocked(name));
+  Round& it = rounds_[name];
+  if (from == kNextRound) from = it.number + 1;
+  it.from[worker] = from;
+  if (note) RETURN_IF_ERROR(note(it));
+  changed_.NotifyAll();
+  return from;
+}
+
+bool Roster::IsGone(int worker, uint64_t incarnation) const {
+  base::MutexLock lock(mutex_);
+  return GoneLocked({worker, incarnation});
+}
+
+bool Roster::IsBack(int worker) const {
+  base::MutexLock lock(mutex_);
+  return workers_[static_cast<size_t>(worker)].is_back;
 }
 
 bool Roster::GoneLocked(const Who& who) const {

@@ -44,8 +44,17 @@ class Roster final {
   // This incarnation of the worker was here in an earlier life of the server:
   // lower ones do not enter.
   void Know(int worker, uint64_t incarnation);
-  // Ascends with every incarnation that comes.
+  // This incarnation of the worker said good-bye in an earlier life of the
+  // server. Nothing changes where a later one was here.
+  void KnowStopped(int worker, uint64_t incarnation);
+  // A worker has heard this epoch of a server: 0 for none yet.
+  void KnowServer(uint32_t server, uint64_t epoch);
+  // Ascends with every incarnation that comes, and with every server that was
+  // started again.
   uint64_t view() const;
+
+  // By worker that was here: its newest incarnation.
+  std::map<int, uint64_t> Incarnations() const;
 
   // A connection of a worker begins or ends. InvalidArgument for a worker that
   // is none of the job's. A higher `incarnation` is a worker that was started
@@ -59,17 +68,68 @@ class Roster final {
   // worker was here.
   Status CheckNewest(int worker, uint64_t incarnation) const;
 
+  // Rounds of a barrier are counted from 0, by the job: a worker that does not
+  // know them yet says kNextRound and takes part in the one at which the others
+  // are.
+  static constexpr uint64_t kNextRound = ~uint64_t{0};
+  // Rounds of a barrier are remembered for good, so there are not any number of
+  // barriers: InvalidArgument for a longer name, FailedPrecondition for one
+  // more.
+  static constexpr size_t kMaxNameByteSize = 4096;
+  static constexpr size_t kMaxNames = 16384;
+  // How a round ended for a worker.
+  struct Ended {
+    uint64_t round = 0;  // that is over; the worker's next is the one after it
+    // Whether `complete` ran, here or in an earlier life of the server, for the
+    // round with the worker in it.
+    bool took_part = false;
+  };
+  // What there is to know of a barrier, for a server that begins again.
+  struct Rounds {
+    uint64_t number = 0;  // of the next round
+    // By worker: the incarnation that came last without knowing its round, and
+    // the round that it got.
+    std::map<int, std::pair<uint64_t, uint64_t>> given;
+    std::map<int, uint64_t> from;  // by worker that joined: see Join
+    std::set<int> took_part;       // in the round before, if it ended here
+    friend bool operator==(const Rounds&, const Rounds&) = default;
+  };
+  // Who takes part in a round.
+  struct Came {
+    uint64_t round = 0;
+    std::set<int> workers;
+    // Workers that were started again and join in a later round (Join).
+    std::set<int> later;
+    Rounds after;  // the barrier when the round is over
+  };
+  using Complete = std::function<Status(const Came& came)>;
+  // Ok when there is a barrier of this name or may be another one.
+  Status CheckName(const std::string& name) const;
   // Waits until all workers that have not stopped are at round `round` of the
-  // barrier `name`; a worker counts its rounds from 0. One that was started
-  // again, which another `incarnation` shows, counts anew, and its first round
-  // is the one at which the others are. The last to come runs
-  // `complete` (may be empty) with their number, and all get what it returned.
-  // A round that is over answers at once, so that a call can be repeated.
-  // DeadlineExceeded and Unavailable name who is missing, or was lost; the
-  // caller is then not there either.
-  Status Barrier(const std::string& name, uint64_t round, int worker,
-                 uint64_t incarnation, Deadline deadline,
-                 const std::function<Status(int num_workers)>& complete);
+  // barrier `name`. The last to come runs `complete` (may be empty) with those
+  // that came, and all get what it returned. A round that is over answers at
+  // once, so that a call can be repeated. A server that was started again has
+  // no rounds: who comes with one tells that those before it are over, also for
+  // workers that wait there. DeadlineExceeded and Unavailable name who is
+  // missing, or was lost; the caller is then not there either.
+  Result<Ended> Barrier(const std::string& name, uint64_t round, int worker,
+                        uint64_t incarnation, Deadline deadline,
+                        const Complete& complete);
+  // A worker that was started again takes part in the barrier from round `from`
+  // on, or, for kNextRound, from the one after the present one: returns which.
+  // `note` (may be empty) is told of the barrier before anyone acts on it; what
+  // it returns ends the call.
+  using Note = std::function<Status(const Rounds& after)>;
+  Result<uint64_t> Join(const std::string& name, int worker, uint64_t from,
+                        const Note& note = {});
+  // Whether this incarnation of the worker has stopped, is lost, or a newer one
+  // is here: what it began it does not end.
+  bool IsGone(int worker, uint64_t incarnation) const;
+  // Whether an earlier incarnation of the worker has been at a barrier.
+  bool IsBack(int worker) const;
+
+  // For a server that has begun again: rounds before this one are over.
+  void SetRounds(const std::string& name, const Rounds& rounds);
 
   // Turns and cuts, which keep a save of all tables and servers consistent. A
   // worker has its turn while updates that belong together are on their way;
@@ -117,6 +177,8 @@ class Roster final {
   struct Worker {
     bool seen = false;
     bool stopped = false;
+    bool was_at_barrier = false;
+    bool is_back = false;  // an earlier incarnation was at a barrier
     int num_connections = 0;
     uint64_t incarnation = 0;
     TimePoint left{};  // when the last connection ended
@@ -129,22 +191,27 @@ class Roster final {
     uint64_t waiting = 0;  // a turn that waits for a cut to end; 0: none
     bool open() const { return begun > ended; }
   };
-  struct Round {
-    uint64_t number = 0;
+  struct Round : Rounds {
+    // After the last that was completed here, not told by workers; 0: none.
+    uint64_t completed = 0;
     std::set<int> here;
     Status outcome;  // of the round before
-    // By worker: which incarnation came last, and the number that its round 0
-    // has here.
-    std::map<int, std::pair<uint64_t, uint64_t>> begun;
   };
 
   Status CheckNewestLocked(int worker, uint64_t incarnation) const
       REQUIRES(mutex_);
+  Status CheckNameLocked(const std::string& name) const REQUIRES(mutex_);
   bool LostLocked(const Worker& worker) const REQUIRES(mutex_);
   bool NeededLocked(const Worker& worker) const REQUIRES(mutex_);
   // "worker 2 (not seen yet)", "worker 3 (lost)".
   std::string MissingLocked(const std::set<int>& here) const REQUIRES(mutex_);
   bool AllHereLocked(const Round& round) const REQUIRES(mutex_);
+  // Whether the worker joins in a later round.
+  static bool JoinsLater(const Round& round, int worker);
+  // Unavailable, with their names, when workers are lost for whom the round
+  // would have to wait.
+  Status CheckLostLocked(const std::string& name, const Round& round) const
+      REQUIRES(mutex_);
   // Whether it can end what it began.
   bool GoneLocked(const Who& who) const REQUIRES(mutex_);
   // Who has begun and not ended: "worker 1, worker 2".
@@ -159,6 +226,7 @@ class Roster final {
   Status aborted_ GUARDED_BY(mutex_);
   uint64_t highest_incarnation_ GUARDED_BY(mutex_);
   uint64_t view_ GUARDED_BY(mutex_);
+  std::map<uint32_t, uint64_t> epochs_ GUARDED_BY(mutex_);  // above 1
   std::vector<Worker> workers_ GUARDED_BY(mutex_);
   std::map<std::string, Round> rounds_ GUARDED_BY(mutex_);
   std::map<Who, Numbers> turns_ GUARDED_BY(mutex_);

@@ -3,6 +3,7 @@
 #include "fleet/ps/roster.h"
 
 #include <atomic>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -31,11 +32,12 @@ TEST(Roster, LetsAllThroughWhenTheLastHasCome) {
     std::vector<std::thread> workers;
     for (int i = 0; i < 3; ++i) {
       workers.emplace_back([&, i] {
-        EXPECT_OK(roster.Barrier("b", round, i, 1, Soon(), [&](int n) {
-          EXPECT_EQ(n, 3);
-          ++completed;
-          return OkStatus();
-        }));
+        EXPECT_OK(
+            roster.Barrier("b", round, i, 1, Soon(), [&](const auto& who) {
+              EXPECT_EQ(who.workers.size(), 3u);
+              ++completed;
+              return OkStatus();
+            }));
         EXPECT_EQ(completed, 1);
       });
     }
@@ -67,22 +69,165 @@ TEST(Roster, AnswersARoundThatIsOver) {
 }
 
 TEST(Roster, LetsAWorkerThatWasStartedAgainJoinTheOthersRound) {
+  constexpr uint64_t kNext = Roster::kNextRound;
   Roster roster({.num_workers = 2});
   ASSERT_OK(roster.Enter(0));
   ASSERT_OK(roster.Enter(1));
   auto both = [&](uint64_t round, uint64_t other_round, uint64_t incarnation) {
     std::thread other([&] {
-      EXPECT_OK(roster.Barrier("b", other_round, 1, incarnation, Soon(), {}));
+      const Result<Roster::Ended> ended =
+          roster.Barrier("b", other_round, 1, incarnation, Soon(), {});
+      ASSERT_OK(ended);
+      EXPECT_EQ(ended->round, round);
+      EXPECT_TRUE(ended->took_part);
     });
     EXPECT_OK(roster.Barrier("b", round, 0, 1, Soon(), {}));
     other.join();
   };
-  for (uint64_t round = 0; round < 5; ++round) both(round, round, 7);
+  both(0, kNext, 7);
+  for (uint64_t round = 1; round < 5; ++round) both(round, round, 7);
   // It does not pass through the rounds that are over.
-  EXPECT_THAT(roster.Barrier("b", 0, 1, 8, Now(), {}),
+  EXPECT_THAT(roster.Barrier("b", kNext, 1, 8, Now(), {}),
               HasCode(StatusCode::kDeadlineExceeded));
-  both(5, 0, 8);
-  both(6, 1, 8);
+  both(5, kNext, 8);
+  both(6, 6, 8);
+}
+
+// It died after it had answered one worker's round 10 and not the other's.
+TEST(Roster, AServerThatWasStartedAgainHasTheRoundsOfItsWorkers) {
+  for (const bool late_first : {false, true}) {
+    Roster roster({.num_workers = 2});
+    ASSERT_OK(roster.Enter(0, 1));
+    ASSERT_OK(roster.Enter(1, 2));
+    auto late = [&] {
+      const Result<Roster::Ended> over =
+          roster.Barrier("step", 10, 1, 2, Soon(), {});
+      ASSERT_OK(over);
+      EXPECT_EQ(over->round, 10u);
+      // What it brought for round 10 is in no later one.
+      EXPECT_FALSE(over->took_part);
+      for (uint64_t round = 11; round < 14; ++round) {
+        const Result<Roster::Ended> ended =
+            roster.Barrier("step", round, 1, 2, Soon(), {});
+        ASSERT_OK(ended);
+        EXPECT_EQ(ended->round, round);
+        EXPECT_TRUE(ended->took_part);
+      }
+    };
+    std::thread other;
+    if (late_first) other = std::thread(late);
+    uint64_t next = 11;
+    std::thread ahead([&] {
+      for (; next < 14; ++next) {
+        EXPECT_OK(roster.Barrier("step", next, 0, 1, Soon(), {}));
+      }
+    });
+    if (!late_first) other = std::thread(late);
+    other.join();
+    ahead.join();
+  }
+}
+
+// Of two servers one had ended a step when it came, and the other had not.
+TEST(Roster, AWorkerThatIsBackTakesPartFromOneRoundOnEverywhere) {
+  Roster servers[2] = {Roster({.num_workers = 2}), Roster({.num_workers = 2})};
+  for (Roster& server : servers) {
+    ASSERT_OK(server.Enter(0, 1));
+    ASSERT_OK(server.Enter(1, 2));
+    std::thread other(
+        [&] { EXPECT_OK(server.Barrier("step", 0, 1, 2, Soon(), {})); });
+    EXPECT_OK(server.Barrier("step", 0, 0, 1, Soon(), {}));
+    other.join();
+    EXPECT_FALSE(server.IsBack(1));
+    ASSERT_OK(server.Enter(1, 3));
+    EXPECT_TRUE(server.IsBack(1));
+    EXPECT_FALSE(server.IsBack(0));
+  }
+  const uint64_t from = servers[0].Join("step", 1, Roster::kNextRound).value();
+  EXPECT_EQ(from, 2u);
+  EXPECT_EQ(servers[1].Join("step", 1, from).value(), from);
+  for (Roster& server : servers) {
+    // Without it.
+    ASSERT_OK(server.Barrier("step", 1, 0, 1, Soon(), {}));
+    EXPECT_THAT(server.Barrier("step", 2, 0, 1, Now(), {}),
+                StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("worker 1")));
+    std::thread other(
+        [&] { EXPECT_OK(server.Barrier("step", 2, 1, 3, Soon(), {})); });
+    EXPECT_OK(server.Barrier("step", 2, 0, 1, Soon(), {}));
+    other.join();
+  }
+}
+
+// The others have stopped when it comes to its first step.
+TEST(Roster, AWorkerThatIsBackDoesNotWaitForARoundThatNobodyEnds) {
+  Roster roster({.num_workers = 2});
+  ASSERT_OK(roster.Enter(0, 1));
+  ASSERT_OK(roster.Enter(1, 2));
+  roster.Stop(0, 1);
+  ASSERT_OK(roster.Enter(1, 3));
+  EXPECT_EQ(roster.Join("step", 1, Roster::kNextRound).value(), 1u);
+  ASSERT_OK_AND_ASSIGN(const Roster::Ended ended,
+                       roster.Barrier("step", 1, 1, 3, Soon(), {}));
+  EXPECT_EQ(ended.round, 1u);
+  EXPECT_TRUE(ended.took_part);
+}
+
+TEST(Roster, TheViewAscendsWithServersThatAreStartedAgain) {
+  Roster roster({.num_workers = 2});
+  const uint64_t begin = roster.view();
+  roster.KnowServer(1, 0);
+  roster.KnowServer(1, 1);
+  EXPECT_EQ(roster.view(), begin);
+  roster.KnowServer(1, 2);
+  roster.KnowServer(1, 2);
+  EXPECT_EQ(roster.view(), begin + 1);
+  roster.KnowServer(2, 2);
+  roster.KnowServer(1, 4);
+  roster.KnowServer(1, 2);
+  EXPECT_EQ(roster.view(), begin + 3);
+}
+
+// A server that was started again does not wait for those that had said
+// good-bye to it before.
+TEST(Roster, DoesNotWaitForWorkersThatStoppedInAnEarlierLife) {
+  Roster roster({.num_workers = 2, .epoch = 2, .grace = 10s});
+  roster.KnowStopped(1, 77);
+  ASSERT_OK(roster.Enter(0, 1));
+  EXPECT_OK(roster.Barrier("step", 0, 0, 1, Soon(), {}).status());
+  // Unless it comes again, or had come again before.
+  ASSERT_OK(roster.Enter(1, 78));
+  roster.KnowStopped(1, 77);
+  EXPECT_THAT(
+      roster.Barrier("step", 1, 0, 1, Deadline::After(10ms), {}).status(),
+      StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("worker 1")));
+  roster.Stop(0, 1);
+  roster.Stop(1, 78);
+  EXPECT_OK(roster.WaitUntilStopped(Soon()));
+}
+
+// What a worker sent for a round that ended with it is used up: who asks again,
+// also a server's successor, must not take it for one who came too late.
+TEST(Roster, KnowsWhoTookPartWhenItAsksAgain) {
+  Roster roster({.num_workers = 1, .grace = 10s});
+  ASSERT_OK(roster.Enter(0, 1));
+  Roster::Rounds after;
+  const auto note = [&](const Roster::Came& came) {
+    after = came.after;
+    return OkStatus();
+  };
+  ASSERT_OK(roster.Barrier("step", 0, 0, 1, Soon(), note).status());
+  EXPECT_TRUE(roster.Barrier("step", 0, 0, 1, Soon(), note)->took_part);
+  Roster next({.num_workers = 1, .epoch = 2, .grace = 10s});
+  next.SetRounds("step", after);
+  ASSERT_OK(next.Enter(0, 1));
+  EXPECT_TRUE(next.Barrier("step", 0, 0, 1, Soon(), {})->took_part);
+  // One that has no log hears of rounds by others.
+  Roster told({.num_workers = 2, .epoch = 2, .grace = 10s});
+  ASSERT_OK(told.Enter(0, 1));
+  ASSERT_OK(told.Enter(1, 2));
+  EXPECT_THAT(told.Barrier("step", 1, 0, 1, Deadline::After(10ms), {}).status(),
+              HasCode(StatusCode::kDeadlineExceeded));
+  EXPECT_FALSE(told.Barrier("step", 0, 1, 2, Soon(), {})->took_part);
 }
 
 TEST(Roster, GivesIncarnationsInAscendingOrder) {
@@ -157,12 +302,12 @@ TEST(Roster, GoesOnWithoutALostWorkerWhenAsked) {
   ASSERT_OK(roster.Enter(0));
   ASSERT_OK(roster.Enter(1));
   roster.Leave(1);
-  int num_workers = 0;
-  EXPECT_OK(roster.Barrier("b", 0, 0, 1, Soon(), [&](int n) {
-    num_workers = n;
+  std::set<int> workers;
+  EXPECT_OK(roster.Barrier("b", 0, 0, 1, Soon(), [&](const auto& who) {
+    workers = who.workers;
     return OkStatus();
   }));
-  EXPECT_EQ(num_workers, 1);
+  EXPECT_EQ(workers, std::set<int>{0});
   roster.Stop(0);
   EXPECT_OK(roster.WaitUntilStopped(Soon()));
 }
@@ -170,9 +315,9 @@ TEST(Roster, GoesOnWithoutALostWorkerWhenAsked) {
 TEST(Roster, ToldAllWhatCompletionSaid) {
   Roster roster({.num_workers = 1});
   ASSERT_OK(roster.Enter(0));
-  EXPECT_THAT(
-      roster.Barrier("b", 0, 0, 1, Soon(), [](int) { return DataLoss("no"); }),
-      HasCode(StatusCode::kDataLoss));
+  EXPECT_THAT(roster.Barrier("b", 0, 0, 1, Soon(),
+                             [](const auto&) { return DataLoss("no"); }),
+              HasCode(StatusCode::kDataLoss));
 }
 
 TEST(Roster, EndsWhenAllStopped) {
@@ -349,6 +494,23 @@ TEST(RosterCut, AnAbortWakesWhoWaits) {
   });
   roster.Abort(Unavailable("the end"));
   saver.join();
+}
+
+TEST(Roster, DoesNotRememberAnyNumberOfNames) {
+  Roster roster({.num_workers = 1});
+  ASSERT_OK(roster.Enter(0));
+  auto meet = [&](const std::string& name) {
+    return roster.Barrier(name, Roster::kNextRound, 0, 0, Soon(), {}).status();
+  };
+  EXPECT_THAT(meet(std::string(Roster::kMaxNameByteSize + 1, 'x')),
+              HasCode(StatusCode::kInvalidArgument));
+  for (size_t i = 0; i < Roster::kMaxNames; ++i) {
+    ASSERT_OK(meet(std::to_string(i)));
+  }
+  EXPECT_THAT(meet("one more"), HasCode(StatusCode::kFailedPrecondition));
+  EXPECT_THAT(roster.Join("one more", 0, Roster::kNextRound),
+              HasCode(StatusCode::kFailedPrecondition));
+  EXPECT_OK(meet("17"));
 }
 
 }  // namespace

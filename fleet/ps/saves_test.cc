@@ -2,8 +2,10 @@
 
 // Saves and loads of several servers that are killed in the middle of them.
 
+#include <atomic>
 #include <functional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -73,6 +75,8 @@ class Job final {
           return std::make_unique<Watched>(
               servers_[server]->server().ConnectInProcess("worker 0"),
               [this, server](const RequestHead& head) {
+                // Beats come from a thread of the client.
+                if (head.op == Op::kBeat) return;
                 if (before_send) before_send(server, head);
               });
         },
@@ -98,7 +102,7 @@ class Job final {
   }
   ~Job() { client_.reset(); }
 
-  // Told of every request before it is sent.
+  // Told of every request of the test's thread before it is sent.
   std::function<void(uint32_t server, const RequestHead& head)> before_send;
 
   PsClient& client() { return *client_; }
@@ -187,7 +191,7 @@ class SavesTest : public testing::Test {
                              std::to_string(Newest().number + 1) +
                              ".1-of-2.0.rows";
     job.before_send = [&](uint32_t server, const RequestHead& head) {
-      if (server == 1 && head.op == Op::kSave && head.table == kB) {
+      if (server == 1 && head.op == Op::kCutSave) {
         ASSERT_OK(base::MakeFolders(file));
       }
     };
@@ -226,9 +230,7 @@ TEST_F(SavesTest, AServerThatComesBackBeginsWithASaveThatCounts) {
   // server 1 has not.
   bool failed = false;
   job.before_send = [&](uint32_t server, const RequestHead& head) {
-    if (server != 1 || head.op != Op::kSave || head.table != kW || failed) {
-      return;
-    }
+    if (server != 1 || head.op != Op::kCutSave || failed) return;
     failed = true;
     ASSERT_OK(base::MakeFolders(other_folder() + "/w.1.1-of-2.0.rows"));
   };
@@ -326,6 +328,98 @@ TEST_F(SavesTest, FailWhereAServerIsStartedAgainInTheMiddle) {
   }
 }
 
+// Each table and each weight has the same number of steps, whatever a worker
+// does while the save is written.
+TEST_F(SavesTest, AreOneCutWhileTurnsGoOn) {
+  Job job(notes(), 2);
+  job.Step();
+  std::atomic<bool> done = false;
+  std::atomic<int> num_steps = 0;
+  std::thread training([&] {
+    while (!done) {
+      auto turn = job.client().BeginTurn(Soon());
+      ASSERT_OK(turn.status());
+      job.Step();
+      ASSERT_OK(job.client().EndTurn(*turn, Soon()));
+      ++num_steps;
+    }
+  });
+  float last = 0;
+  for (int i = 0; i < 6; ++i) {
+    const int before = num_steps;
+    ASSERT_OK(job.client().Save(
+        folder(), {.kind = i % 3 == 0 ? SaveKind::kBase : SaveKind::kDelta},
+        Soon()));
+    Job other(other_notes(), 3, folder());
+    const float saved = other.Weights()[0];
+    other.ExpectAll(saved);
+    EXPECT_GE(saved, static_cast<float>(before));
+    EXPECT_GE(saved, last);
+    last = saved;
+    for (uint32_t k = 0; k < 3; ++k) ASSERT_OK(base::Remove(other.NoteOf(k)));
+  }
+  done = true;
+  training.join();
+}
+
+// The turn begins before the save has ended.
+TEST_F(SavesTest, AreWrittenWhileTurnsGoOn) {
+  Job job(notes(), 2);
+  job.Step();
+  int num_turns = 0;
+  job.before_send = [&](uint32_t server, const RequestHead& head) {
+    if (server != 0 || head.op != Op::kCommitSave || num_turns > 0) return;
+    ++num_turns;
+    ASSERT_OK_AND_ASSIGN(const uint64_t turn, job.client().BeginTurn(Soon()));
+    job.Step();
+    ASSERT_OK(job.client().EndTurn(turn, Soon()));
+  };
+  ASSERT_OK(job.client().Save(folder(), {}, Soon()));
+  EXPECT_EQ(num_turns, 1);
+  job.ExpectAll(2);
+  ExpectLoads(1);
+}
+
+TEST_F(SavesTest, AWorkersSaveWaitsForThatOfAnother) {
+  PsServer server({.num_workers = 2});
+  const auto connect = [&](int32_t worker) {
+    PsClientOptions options;
+    options.worker = worker;
+    auto client = PsClient::Connect(
+        1,
+        [&](uint32_t, Deadline) -> Result<std::unique_ptr<channel::Channel>> {
+          return server.ConnectInProcess(base::Concat("worker ", worker));
+        },
+        options, Soon());
+    EXPECT_OK(client.status());
+    return std::move(client).value();
+  };
+  auto first = connect(0);
+  auto second = connect(1);
+  table::SparseTableOptions rows;
+  rows.name = "a";
+  rows.dim = 2;
+  rows.update.learning_rate.base = 1.0;
+  ASSERT_OK(first->CreateTables({{kA, rows}}, Soon()));
+  ASSERT_OK(second->Refresh(Soon()));
+  const std::vector<Key> keys{1, 2};
+  const std::vector<float> one(4, -1.0f);
+  ASSERT_OK(first->Push(kA, keys, one, Soon()));
+  ASSERT_OK_AND_ASSIGN(PsClient::BegunSave begun,
+                       first->BeginSave(folder(), {}, Soon()));
+  ASSERT_OK(first->Push(kA, keys, one, Soon()));
+  EXPECT_THAT(second->Save(folder(), {}, Deadline::After(200ms)),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("worker 0")));
+  ASSERT_OK(first->FinishSave(std::move(begun), Soon()));
+  EXPECT_EQ(Newest().number, 1u);
+  ASSERT_OK(second->Save(folder(), {}, Soon()));
+  EXPECT_EQ(Newest().number, 2u);
+  // One that nobody will end holds nobody up.
+  ASSERT_OK(first->BeginSave(folder(), {}, Soon()).status());
+  ASSERT_OK(first->Stop(Soon()));
+  ASSERT_OK(second->Save(folder(), {}, Soon()));
+}
+
 TEST_F(SavesTest, OfWhatChangedAreRightAfterABaseThatFailed) {
   Job job(notes(), 2);
   job.Step();
@@ -405,6 +499,12 @@ TEST_F(SavesTest, HaveNumbersFromTheFolder) {
                                   "broken off"));
   ASSERT_OK(job.client().Save(folder(), {}, Soon()));
   EXPECT_EQ(Newest().number, 9'000'000'000'001u);
+  // The first epoch of server 0, and its first incarnation of a worker.
+  const uint64_t first = (uint64_t{1} << 32) + 1;
+  EXPECT_EQ(Newest().saves.back().view, first);
+  EXPECT_THAT(Newest().saves.back().incarnations,
+              testing::ElementsAre(testing::Pair(0, first)));
+  EXPECT_THAT(Newest().saves.back().epochs, testing::ElementsAre(1));
   job.Step();
   ASSERT_OK(job.client().Save(folder(), {}, Soon()));
   ExpectLoads(2);

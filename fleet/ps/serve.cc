@@ -67,6 +67,12 @@ Result<bool> ReadSharedMemory(const Environment& env) {
   return InvalidArgument("FLEET_PS_CHANNEL=", text, ": must be auto or tcp");
 }
 
+// Zero, never, where the user does not say so: a worker or server that stands
+// still is waited for.
+Result<milliseconds> ReadHeartbeatTimeout(const Environment& env) {
+  return ReadInterval(env, "FLEET_HEARTBEAT_TIMEOUT", milliseconds(0));
+}
+
 Result<OnDataLoss> ReadOnDataLoss(const Environment& env) {
   const std::string_view name = "FLEET_PS_ON_DATA_LOSS";
   const std::string_view text = Find(env, name).value_or("fail");
@@ -133,15 +139,45 @@ Result<std::optional<Note>> ReadNote(const std::string& file) {
   return std::optional<Note>(std::move(note));
 }
 
-// The file beside a note that counts the starts of its server.
-std::string EpochFile(const std::string& note) { return note + ".epoch"; }
+// The file that counts the starts of a server: with its log, or beside its
+// note. Empty: there is none.
+Result<std::string> EpochFile(const ServeOptions& options) {
+  if (options.server.durability != Durability::kNone) {
+    RETURN_IF_ERROR(base::MakeFolders(options.server.log_folder));
+    return options.server.log_folder + "/epoch";
+  }
+  const std::string& note = options.last_save_file;
+  return note.empty() ? note : note + ".epoch";
+}
 
-// How often the server of this note was started, this time included. 1 where
-// there is no note.
-Result<uint64_t> CountStart(const std::string& note) {
-  if (note.empty()) return 1;
+// The file that says what workers had been acknowledged when they said
+// good-bye: beside the note, or with the log. Empty: there is none.
+std::string GoodbyeFile(const ServeOptions& options) {
+  const std::string& note = options.last_save_file;
+  if (!note.empty()) return note + ".goodbyes";
+  if (options.server.durability == Durability::kNone) return {};
+  return options.server.log_folder + "/goodbyes";
+}
+
+// Compares what the server has with what workers that are gone had been
+// acknowledged. A first start of the server has nothing to do with what a job
+// before left there.
+Status RestoreGoodbyes(const ServeOptions& options, PsServer& server) {
+  const std::string file = GoodbyeFile(options);
+  if (file.empty() || !base::Exists(file)) return OkStatus();
+  if (options.server.epoch <= 1) {
+    std::error_code error;
+    std::filesystem::remove(file, error);
+    return error ? Unavailable(file, ": ", error.message()) : OkStatus();
+  }
+  ASSIGN_OR_RETURN(const std::string bytes, base::ReadFile(file));
+  return server.RestoreGoodbyes(bytes).WithContext(file);
+}
+
+// How often the server was started, this time included. 1 where nothing counts.
+Result<uint64_t> CountStart(const std::string& file) {
+  if (file.empty()) return 1;
   uint64_t before = 0;
-  const std::string file = EpochFile(note);
   if (base::Exists(file)) {
     ASSIGN_OR_RETURN(const std::string text, base::ReadFile(file));
     const auto [end, error] =
@@ -204,6 +240,10 @@ Status RestoreLedger(const table::SavedModel& model, const std::string& job,
 // looks as often as it needs to.
 constexpr milliseconds kExpireEvery = std::chrono::seconds(1);
 
+// How often the size of the log is looked at: in a second it may grow by more
+// than a small disk has.
+constexpr milliseconds kCheckpointEvery = std::chrono::milliseconds(100);
+
 std::string Megabytes(uint64_t byte_size) {
   std::ostringstream out;
   out << std::fixed << std::setprecision(1)
@@ -238,7 +278,10 @@ Result<ServeOptions> ReadServeOptions(const cluster::Role& role,
   server.processes_on_host = ProcessesOnHost(role, at.host);
   ASSIGN_OR_RETURN(const cluster::JoinSettings join,
                    cluster::ReadJoinSettings(env));
+  RETURN_IF_ERROR(cluster::CheckSecretRequired(join.options));
   server.trust = join.options.trust;
+  cluster::NameHosts(role, server.trust);
+  options.warns_without_secret = !join.options.launcher_warned;
   options.listen_fd = join.options.listen_fd;
   ASSIGN_OR_RETURN(server.shared_memory, ReadSharedMemory(env));
   ASSIGN_OR_RETURN(server.carrier, ReadCarrier(env));
@@ -253,10 +296,28 @@ Result<ServeOptions> ReadServeOptions(const cluster::Role& role,
   ASSIGN_OR_RETURN(const uint64_t delay,
                    ReadCount(env, "FLEET_PS_PUSH_DELAY_MS"));
   server.push_delay = milliseconds(delay);
+  ASSIGN_OR_RETURN(server.heartbeat_timeout, ReadHeartbeatTimeout(env));
   ASSIGN_OR_RETURN(const uint64_t epoch, ReadCount(env, "FLEET_SERVER_EPOCH"));
   server.epoch = epoch;
   server.load_folder = Find(env, "FLEET_PS_LOAD").value_or("");
+  const Result<Durability> durability =
+      ParseDurability(Find(env, "FLEET_PS_DURABILITY").value_or("none"));
+  RETURN_IF_ERROR(durability.status().WithContext("FLEET_PS_DURABILITY"));
+  server.durability = *durability;
+  server.log_folder = Find(env, "FLEET_PS_LOG_DIR").value_or("");
+  if (server.durability != Durability::kNone && server.log_folder.empty()) {
+    return InvalidArgument("FLEET_PS_DURABILITY=", ToString(server.durability),
+                           " needs a folder for the log: FLEET_PS_LOG_DIR");
+  }
+  if (!server.log_folder.empty()) {
+    server.log_folder += "/" + LogFolderName(static_cast<uint32_t>(server.rank),
+                                             server.num_servers);
+  }
+  ASSIGN_OR_RETURN(const uint64_t log_megabytes,
+                   ReadCount(env, "FLEET_PS_LOG_MB"));
+  server.checkpoint_byte_size = log_megabytes << 20;
   options.last_save_file = Find(env, "FLEET_PS_LAST_SAVE").value_or("");
+  ASSIGN_OR_RETURN(options.on_data_loss, ReadOnDataLoss(env));
   ASSIGN_OR_RETURN(options.linger,
                    ReadInterval(env, "FLEET_PS_LINGER", options.linger));
   ASSIGN_OR_RETURN(options.report_every,
@@ -280,6 +341,7 @@ Result<ConnectOptions> ReadConnectOptions(const cluster::Role& role,
   }
   ASSIGN_OR_RETURN(const cluster::JoinSettings join,
                    cluster::ReadJoinSettings(env));
+  RETURN_IF_ERROR(cluster::CheckSecretRequired(join.options));
   options.client.trust = join.options.trust;
   options.start_timeout = join.start_timeout;
   ASSIGN_OR_RETURN(options.client.shared_memory, ReadSharedMemory(env));
@@ -288,6 +350,7 @@ Result<ConnectOptions> ReadConnectOptions(const cluster::Role& role,
       options.client.reconnect_for,
       ReadInterval(env, "FLEET_PS_RECONNECT", options.client.reconnect_for));
   ASSIGN_OR_RETURN(options.client.on_data_loss, ReadOnDataLoss(env));
+  ASSIGN_OR_RETURN(options.client.heartbeat_timeout, ReadHeartbeatTimeout(env));
   return options;
 }
 
@@ -303,12 +366,15 @@ Result<std::unique_ptr<Serving>> Serving::Start(const ServeOptions& given) {
   const std::string name = base::Concat("server ", server.rank);
   // What an earlier run of this server saved last is newer than what the job
   // began with, and has all of its tables.
-  ASSIGN_OR_RETURN(const std::optional<Note> note,
-                   ReadNote(options.last_save_file));
+  ASSIGN_OR_RETURN(std::optional<Note> note, ReadNote(options.last_save_file));
+  // What it has logged is newer still.
+  const bool logged =
+      server.durability != Durability::kNone && LogHolds(server.log_folder);
+  if (logged) note.reset();
   server.job = note.has_value() ? note->saved.job : RandomJob();
   if (note.has_value()) server.load_folder = note->saved.folder;
   if (note.has_value() && note->of_job) server.load_only.clear();
-  if (!server.load_folder.empty()) {
+  if (!server.load_folder.empty() && !logged) {
     if (!base::Exists(server.load_folder)) {
       return NotFound(name, ": the folder to load, ", server.load_folder,
                       ", is not there");
@@ -319,7 +385,8 @@ Result<std::unique_ptr<Serving>> Serving::Start(const ServeOptions& given) {
     server.load_model = std::move(found).value();
   }
   if (server.epoch == 0) {
-    ASSIGN_OR_RETURN(server.epoch, CountStart(options.last_save_file));
+    ASSIGN_OR_RETURN(const std::string file, EpochFile(options));
+    ASSIGN_OR_RETURN(server.epoch, CountStart(file));
   }
   if (!options.last_save_file.empty()) {
     if (!note.has_value() && !server.load_folder.empty()) {
@@ -339,6 +406,14 @@ Result<std::unique_ptr<Serving>> Serving::Start(const ServeOptions& given) {
       }
     };
   }
+  if (const std::string file = GoodbyeFile(options); !file.empty()) {
+    server.on_goodbye = [name, file](const std::string& goodbyes) {
+      const Status noted = base::AtomicWriteFile(file, goodbyes);
+      if (!noted.ok()) {
+        FLEET_LOG(WARNING) << name << ": " << noted;
+      }
+    };
+  }
   if (!server.on_arrival) {
     server.on_arrival = [name](int worker, const char* way) {
       FLEET_LOG(INFO) << name << ": worker " << worker << " is here, by "
@@ -351,6 +426,9 @@ Result<std::unique_ptr<Serving>> Serving::Start(const ServeOptions& given) {
         RestoreLedger(*server.load_model, note->saved.job, serving->server_)
             .WithContext(name));
   }
+  RETURN_IF_ERROR(serving->server_.OpenLog().WithContext(name));
+  RETURN_IF_ERROR(RestoreGoodbyes(options, serving->server_).WithContext(name));
+  serving->SayWhatIsLost();
   Status listening;
   if (IsBoundTo(options.listen_fd, options.address)) {
     listening = serving->server_.ListenOn(options.listen_fd);
@@ -361,6 +439,14 @@ Result<std::unique_ptr<Serving>> Serving::Start(const ServeOptions& given) {
   }
   RETURN_IF_ERROR(listening.WithContext(
       base::Concat(name, " cannot listen at ", options.address.ToString())));
+  const std::string& host = serving->address().host;
+  if (options.warns_without_secret && server.trust.secret.empty() &&
+      !channel::IsLoopback(host)) {
+    FLEET_LOG(WARNING) << name << ": this job has no secret: "
+                       << cluster::WhoCanJoin(server.trust.named_hosts)
+                       << " can join it. Give all its processes the same "
+                          "FLEET_SECRET_FILE.";
+  }
   FLEET_LOG(INFO) << name << " of " << server.num_servers << " for "
                   << server.num_workers
                   << (server.num_workers == 1 ? " worker" : " workers")
@@ -371,7 +457,11 @@ Result<std::unique_ptr<Serving>> Serving::Start(const ServeOptions& given) {
                   << (server.load_model == nullptr ||
                               server.load_model->number == 0
                           ? ""
-                          : base::Concat(", save ", server.load_model->number));
+                          : base::Concat(", save ", server.load_model->number))
+                  << "; durability " << ToString(server.durability)
+                  << (server.durability == Durability::kNone
+                          ? ""
+                          : ", in " + server.log_folder);
   return serving;
 }
 
@@ -383,8 +473,11 @@ Status Serving::Run() {
   Deadline missing = next(begin_, options_.name_missing_after);
   Deadline report = next(begin_, options_.report_every);
   Deadline expire = next(begin_, kExpireEvery);
+  Deadline checkpoint = next(begin_, kCheckpointEvery);
+  Deadline watch = next(begin_, kBeatInterval);
   while (true) {
-    const Deadline until = Earlier(expire, Earlier(missing, report));
+    const Deadline until = Earlier(Earlier(Earlier(watch, expire), checkpoint),
+                                   Earlier(missing, report));
     const Status stopped = base::WaitInterruptibly(
         until, options_.interrupt,
         [this](Deadline slice) { return server_.WaitUntilStopped(slice); });
@@ -397,7 +490,26 @@ Status Serving::Run() {
     }
     if (stopped.code() != StatusCode::kDeadlineExceeded) {
       Report();
-      return stopped;
+      SayWhatIsLost();
+      if (!stopped.ok()) return stopped;
+      const Status removed = server_.RemoveLog();
+      if (!removed.ok()) {
+        FLEET_LOG(WARNING) << removed;
+      }
+      const std::string lost = server_.lost_of_gone();
+      if (lost.empty() || options_.on_data_loss == OnDataLoss::kGoOn) {
+        return stopped;
+      }
+      return DataLoss("server ", options_.server.rank, " has lost ", lost,
+                      ". With FLEET_PS_ON_DATA_LOSS=go_on that is no failure");
+    }
+    if (watch.expired()) {
+      server_.WatchWorkers(std::chrono::steady_clock::now());
+      watch = next(std::chrono::steady_clock::now(), kBeatInterval);
+    }
+    if (checkpoint.expired()) {
+      Checkpoint();
+      checkpoint = next(std::chrono::steady_clock::now(), kCheckpointEvery);
     }
     if (expire.expired()) {
       ExpireRows();
@@ -421,6 +533,23 @@ void Serving::ExpireRows() {
   if (erased.ok()) return;
   FLEET_LOG(WARNING) << "server " << options_.server.rank << ": "
                      << erased.status();
+}
+
+void Serving::SayWhatIsLost() {
+  const std::string lost = server_.lost_of_gone();
+  if (lost.empty()) return;
+  cluster::TellLauncher(cluster::LauncherWord::kLost);
+  FLEET_LOG(WARNING) << "server " << options_.server.rank
+                     << " was started again and has lost " << lost
+                     << " that it had acknowledged, and who said good-bye "
+                        "before it could be told";
+}
+
+void Serving::Checkpoint() {
+  const Status written = server_.CheckpointIfDue();
+  if (written.ok()) return;
+  FLEET_LOG(WARNING) << "server " << options_.server.rank << ": no checkpoint, "
+                     << written;
 }
 
 void Serving::SayWhoIsMissing() {
@@ -457,7 +586,11 @@ void Serving::Report() {
       << (holdings.num_expired == 0
               ? std::string()
               : base::Concat("; ", holdings.num_expired,
-                             " rows were erased when their time was over"));
+                             " rows were erased when their time was over"))
+      << (holdings.save_byte_size == 0
+              ? std::string()
+              : base::Concat("; a save that is being written takes ",
+                             Megabytes(holdings.save_byte_size)));
   reported_ = counters;
   reported_at_ = now;
 }

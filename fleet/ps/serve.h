@@ -44,10 +44,16 @@ struct ServeOptions {
   // Workers that are not there yet are named after so long, and then each time
   // as long again. Zero: never.
   std::chrono::milliseconds name_missing_after = std::chrono::seconds(60);
+  // Updates that this server acknowledged and has lost, of workers that had
+  // said good-bye, fail it when all have, or are told in its log alone.
+  OnDataLoss on_data_loss = OnDataLoss::kFail;
   // A worker that is lost fails the server. For so long it still serves those
   // that are here, so that they are told who is missing where they next wait
   // for it.
   std::chrono::milliseconds linger = std::chrono::seconds(30);
+  // Whether Start says in the log that strangers can join, where they can; a
+  // launcher may have said it.
+  bool warns_without_secret = true;
   // Asked while Run waits, so that ^C ends it.
   base::InterruptCheck interrupt;
 };
@@ -76,7 +82,8 @@ class Serving final {
   // For Start.
   explicit Serving(const ServeOptions& options);
 
-  // Serves until every worker has said good-bye. Unavailable names workers that
+  // Serves until every worker has said good-bye. DataLoss says what is lost of
+  // whom (on_data_loss). Unavailable names workers that
   // were lost, unless the server goes on without them, and comes when nobody
   // is here any more, or after `linger`; otherwise what `interrupt` or Stop
   // said.
@@ -90,8 +97,10 @@ class Serving final {
 
  private:
   void SayWhoIsMissing();
+  void SayWhatIsLost();
   void Report();
   void ExpireRows();
+  void Checkpoint();
 
   const ServeOptions options_;
   const Deadline::TimePoint begin_;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -91,6 +92,10 @@ TEST(ServeOptions, ComeFromTheEnvironment) {
   env["FLEET_PS_REPORT"] = "0";
   env["FLEET_PS_CHANNEL"] = "tcp";
   env["FLEET_SERVER_EPOCH"] = "3";
+  env["FLEET_PS_DURABILITY"] = "log";
+  env["FLEET_PS_LOG_DIR"] = "logs";
+  env["FLEET_PS_LOG_MB"] = "40";
+  env["FLEET_PS_ON_DATA_LOSS"] = "go_on";
   const auto options = Read(env);
   ASSERT_OK(options);
   EXPECT_EQ(options->address.ToString(), "10.0.0.2:72");
@@ -101,12 +106,16 @@ TEST(ServeOptions, ComeFromTheEnvironment) {
   EXPECT_EQ(options->server.num_servers, 2u);
   EXPECT_EQ(options->server.num_workers, 3);
   EXPECT_EQ(options->server.processes_on_host, 3);
-  EXPECT_EQ(options->server.trust.secret, "of the job");
+  EXPECT_EQ(options->server.trust.secret,
+            channel::Secret::FromText("of the job").value());
   EXPECT_EQ(options->server.worker_grace, 2500ms);
   EXPECT_TRUE(options->server.go_on_without_lost_workers);
   EXPECT_EQ(options->server.max_table_byte_size, 3u << 20);
   EXPECT_EQ(options->server.load_folder, "models/7");
   EXPECT_FALSE(options->server.shared_memory);
+  EXPECT_EQ(options->server.log_folder, "logs/server.1-of-2");
+  EXPECT_EQ(options->server.checkpoint_byte_size, 40u << 20);
+  EXPECT_EQ(options->on_data_loss, OnDataLoss::kGoOn);
 }
 
 TEST(ServeOptions, NameTheVariableThatIsWrong) {
@@ -331,6 +340,215 @@ TEST_F(ServingTest, SaysWhichAcknowledgedUpdatesAServerLost) {
     EXPECT_THAT(testing::internal::GetCapturedStderr(),
                 HasSubstr("lost 301 updates of rows, 12 of weights"));
   }
+}
+
+// A worker that is gone cannot be told what is lost of it: those who are here
+// are, and the server's log says it, when it begins and when it ends.
+TEST_F(ServingTest, SaysWhatItLostOfAWorkerThatHasSaidGoodbye) {
+  for (const OnDataLoss policy : {OnDataLoss::kFail, OnDataLoss::kGoOn}) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    ServeOptions options = Options(2);
+    options.last_save_file = folder_ + "/note";
+    options.on_data_loss = policy;
+    auto serving = Serving::Start(options);
+    ASSERT_OK(serving);
+    options.address = (*serving)->address();
+    const PsClientOptions how{.reconnect_for = 30s, .on_data_loss = policy};
+    auto client = Connect(**serving, 0, how);
+    auto gone = Connect(**serving, 1, how);
+    ASSERT_OK(client->CreateTables(Specs(), Soon()));
+    ASSERT_OK(gone->CreateTables(Specs(), Soon()));
+    ASSERT_OK(client->InitializeDense(kWeights, std::vector<float>(3), Soon()));
+    const std::vector<Key> keys = {7};
+    const std::vector<float> ones(2, 1.0f);
+    ASSERT_OK(gone->Push(kRows, keys, ones, Soon()));
+    ASSERT_OK(client->Save(folder_ + "/model", {}, Soon()));
+    for (int i = 0; i < 5; ++i) {
+      ASSERT_OK(gone->Push(kRows, keys, ones, Soon()));
+    }
+    ASSERT_OK(gone->Stop(Soon()));
+    gone.reset();
+    const std::string what = "has lost 5 updates of rows of worker 1";
+    // Twice: what workers left is not forgotten by the second start.
+    for (int i = 0; i < 2; ++i) {
+      serving->reset();
+      testing::internal::CaptureStderr();
+      serving = Serving::Start(options);
+      EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr(what));
+      ASSERT_OK(serving);
+    }
+    testing::internal::CaptureStderr();
+    std::vector<float> row(2);
+    const Status pulled = client->Pull(kRows, keys, row, {}, Soon());
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(client->num_lost_updates(), 0u);  // of its own
+    if (policy == OnDataLoss::kFail) {
+      EXPECT_THAT(pulled, StatusIs(StatusCode::kDataLoss, HasSubstr(what)));
+      continue;
+    }
+    EXPECT_OK(pulled);
+    EXPECT_THAT(said, HasSubstr(what));
+    // Nobody waits for the worker that is gone: the end is that of this one.
+    ASSERT_OK(client->FinishStep({}, {}, Soon()));
+    ASSERT_OK(client->Stop(Soon()));
+    testing::internal::CaptureStderr();
+    EXPECT_OK((*serving)->Run());
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr(what));
+    // Where nobody said that it may go on, the job hears of it by the server.
+    serving->reset();
+    options.on_data_loss = OnDataLoss::kFail;
+    serving = Serving::Start(options);
+    ASSERT_OK(serving);
+    EXPECT_THAT((*serving)->Run(),
+                StatusIs(StatusCode::kDataLoss, HasSubstr(what)));
+  }
+}
+
+// The servers of a job that log, and a worker that knows them all.
+class ManyServers {
+ public:
+  ManyServers(const std::string& folder, uint32_t num_servers) {
+    std::vector<channel::Address> addresses;
+    for (uint32_t rank = 0; rank < num_servers; ++rank) {
+      ServeOptions options;
+      options.server.rank = static_cast<int32_t>(rank);
+      options.server.num_servers = num_servers;
+      options.server.worker_grace = 60s;
+      options.server.durability = Durability::kLog;
+      options.server.log_folder =
+          folder + "/" + LogFolderName(rank, num_servers);
+      options.address.host = "127.0.0.1";
+      options.report_every = options.name_missing_after = 0ms;
+      auto serving = Serving::Start(options);
+      failure_ = serving.status();
+      if (!failure_.ok()) return;
+      servers_.push_back(std::move(serving).value());
+      addresses.push_back(servers_.back()->address());
+    }
+    auto connected = PsClient::Connect(addresses, {}, Soon());
+    EXPECT_OK(connected);
+    client_ = std::move(connected).value();
+  }
+  PsClient& client() { return *client_; }
+  const Status& failure() const { return failure_; }
+  table::SparseTableStats stats(TableId table) {
+    return client_->Stats(table, Soon()).value();
+  }
+
+ private:
+  std::vector<std::unique_ptr<Serving>> servers_;
+  std::unique_ptr<PsClient> client_;
+  Status failure_;
+};
+
+TEST_F(ServingTest, AnotherNumberOfServersGoesOnFromTheLogs) {
+  constexpr TableId kRare{5};
+  table::SparseTableOptions rare;
+  rare.name = "rare";
+  rare.dim = 2;
+  rare.entry = table::AdmitByCount{3};
+  std::vector<table::TableSpec> specs = Specs();
+  auto& rows = std::get<table::SparseTableOptions>(specs[0].table);
+  rows.update.rule = optim::Adam{};
+  // Dense values in several blocks, so that several servers have a part.
+  std::get<table::DenseSpec>(specs[1].table).size = 3000;
+  specs.push_back({kRare, rare});
+  std::vector<Key> keys(500);
+  std::iota(keys.begin(), keys.end(), Key{0});
+  const std::vector<float> ones(keys.size() * 2, 1.0f);
+  const auto see = [&](ManyServers& servers) {
+    std::vector<float> seen(keys.size() * 2 + 3000);
+    const std::span<float> all(seen);
+    EXPECT_OK(servers.client().Pull(kRows, keys, all.first(keys.size() * 2),
+                                    {.training = false}, Soon()));
+    EXPECT_OK(servers.client().PullDense(kWeights, all.subspan(keys.size() * 2),
+                                         Soon()));
+    return seen;
+  };
+  const auto push = [&](ManyServers& servers) {
+    ASSERT_OK(servers.client().Push(kRows, keys, ones, Soon(), 1));
+    ASSERT_OK(servers.client().PushDenseMany(
+        One(kWeights, std::vector<float>(3000, 1.0f)), Soon(), 1));
+    std::vector<float> pulled(ones.size());
+    ASSERT_OK(servers.client().Pull(kRare, keys, pulled, {}, Soon()));
+  };
+  std::vector<float> seen;
+  // What the same pushes make where nobody is ever started again.
+  std::vector<float> expected;
+  for (const bool restarts : {false, true}) {
+    const std::string folder = folder_ + (restarts ? "/log" : "/other");
+    auto servers = std::make_unique<ManyServers>(folder, 2);
+    ASSERT_OK(servers->client().CreateTables(specs, Soon()));
+    ASSERT_OK(servers->client().InitializeDense(
+        kWeights, std::vector<float>(3000), Soon()));
+    ASSERT_OK(servers->client().Refresh(Soon()));
+    push(*servers);
+    for (const uint32_t number : {3u, 3u, 1u}) {
+      if (restarts) {
+        seen = see(*servers);
+        servers.reset();
+        servers = std::make_unique<ManyServers>(folder, number);
+        ASSERT_OK(servers->failure());
+        EXPECT_EQ(see(*servers), seen) << number;
+        const auto left = base::ListFolder(folder).value();
+        EXPECT_EQ(left.size(), number);
+      }
+      push(*servers);
+    }
+    EXPECT_EQ(servers->stats(kRare).num_rows, keys.size());
+    EXPECT_EQ(servers->stats(kRows).step, 4u);
+    (restarts ? seen : expected) = see(*servers);
+  }
+  EXPECT_EQ(seen, expected);
+}
+
+TEST_F(ServingTest, LogsOfOtherServersThatAreNotAllThereAreRefused) {
+  {
+    ManyServers servers(folder_, 2);
+    ASSERT_OK(servers.client().CreateTables(Specs(), Soon()));
+    // They still run.
+    EXPECT_THAT(ManyServers(folder_, 1).failure(),
+                StatusIs(StatusCode::kFailedPrecondition,
+                         HasSubstr("another server that runs")));
+  }
+  std::filesystem::remove_all(folder_ + "/server.1-of-2");
+  EXPECT_THAT(
+      ManyServers(folder_, 3).failure(),
+      StatusIs(StatusCode::kDataLoss,
+               HasSubstr("of the logs of 2 servers, those of server 1")));
+}
+
+// What was saved after the good-bye is there.
+TEST_F(ServingTest, WhatWasSavedOfAWorkerThatHasSaidGoodbyeIsNotLost) {
+  ServeOptions options = Options(2);
+  options.last_save_file = folder_ + "/note";
+  auto serving = Serving::Start(options);
+  ASSERT_OK(serving);
+  options.address = (*serving)->address();
+  auto client = Connect(**serving, 0, {.reconnect_for = 30s});
+  auto gone = Connect(**serving, 1);
+  ASSERT_OK(client->CreateTables(Specs(), Soon()));
+  ASSERT_OK(gone->CreateTables(Specs(), Soon()));
+  ASSERT_OK(client->InitializeDense(kWeights, std::vector<float>(3), Soon()));
+  const std::vector<Key> keys = {7};
+  ASSERT_OK(gone->Push(kRows, keys, std::vector<float>(2, 1.0f), Soon()));
+  ASSERT_OK(gone->Stop(Soon()));
+  gone.reset();
+  ASSERT_OK(client->Save(folder_ + "/model", {}, Soon()));
+  serving->reset();
+  serving = Serving::Start(options);
+  ASSERT_OK(serving);
+  EXPECT_EQ((*serving)->server().lost_of_gone(), "");
+  std::vector<float> row(2);
+  EXPECT_OK(client->Pull(kRows, keys, row, {}, Soon()));
+  EXPECT_THAT(row, Each(-0.5f));
+  // A first start in the same place has nothing to do with the job before.
+  serving->reset();
+  options.server.epoch = 1;
+  serving = Serving::Start(options);
+  ASSERT_OK(serving);
+  EXPECT_FALSE(base::Exists(folder_ + "/note.goodbyes"));
 }
 
 // Sums of a step that has not ended are in no save.

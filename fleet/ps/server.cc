@@ -36,7 +36,10 @@ PsServer::PsServer(const PsServerOptions& options)
     : options_(options),
       epoch_(std::max<uint64_t>(options.epoch, 1)),
       roster_({options.num_workers, epoch_, options.worker_grace,
-               options.go_on_without_lost_workers}) {
+               options.go_on_without_lost_workers}),
+      heartbeats_({base::Concat("server ", options.rank), "worker",
+                   std::chrono::seconds(2), options.heartbeat_timeout}),
+      num_steps_(static_cast<size_t>(options.num_workers)) {
   max_request_ = sizeof(RequestHead) + kChunkByteSize + kMaxChunkKeys * 20;
 }
 
@@ -52,6 +55,9 @@ PsServer::~PsServer() {
     base::MutexLock lock(mutex_);
     connections.splice(connections.end(), connections_);
   }
+  connections.clear();
+  // Its thread asks for what is destroyed before it.
+  log_.reset();
 }
 
 Status PsServer::AddTable(TableId id, Table table) {
@@ -88,13 +94,12 @@ Status PsServer::AddDense(TableId id,
 Status PsServer::Create(const TableSpec& spec) {
   RETURN_IF_ERROR(table::CheckTableName(spec.name()));
   base::MutexLock creating(creating_);
-  Table made;
-  made.spec = Encode(spec);
+  const std::string text = Encode(spec);
   {
     base::MutexLock lock(mutex_);
     const auto it = tables_.find(spec.id);
     if (it != tables_.end()) {
-      if (it->second.spec == made.spec) return OkStatus();
+      if (it->second.spec == text) return OkStatus();
       return FailedPrecondition("table ", spec.name(), ": its id ",
                                 static_cast<uint32_t>(spec.id),
                                 " is that of another table, or of this one "
@@ -112,31 +117,11 @@ Status PsServer::Create(const TableSpec& spec) {
   }
   Status loaded;
   if (load && model == nullptr) loaded = NotFound("nothing was saved");
-  if (const auto* sparse =
-          std::get_if<table::SparseTableOptions>(&spec.table)) {
-    table::SparseTableOptions options = *sparse;
-    if (options.disk.has_value()) {
-      // Servers of one host share the folder.
-      options.disk->folder +=
-          base::Concat("/", base::FileNameOf(options.name), ".", rank);
-    }
-    if (!options.disk.has_value() && options.max_byte_size == 0) {
-      options.max_byte_size = options_.max_table_byte_size;
-    }
-    ASSIGN_OR_RETURN(made.sparse, table::SparseTable::Make(options));
-    if (model != nullptr) {
-      loaded = made.sparse->Load(*model, rank, options_.num_servers).status();
-    }
-  } else {
-    const auto& dense = std::get<DenseSpec>(spec.table);
-    table::DenseTableOptions options;
-    options.name = dense.name;
-    options.size = dense.size;
-    options.part = table::PartOfServer(dense.size, rank, options_.num_servers,
-                                       static_cast<uint32_t>(spec.id));
-    options.update = dense.update;
-    ASSIGN_OR_RETURN(made.dense, table::DenseTable::Make(options));
-    if (model != nullptr) loaded = made.dense->Load(*model).status();
+  ASSIGN_OR_RETURN(Table made, Make(spec));
+  if (model != nullptr && made.sparse != nullptr) {
+    loaded = made.sparse->Load(*model, rank, options_.num_servers).status();
+  } else if (model != nullptr) {
+    loaded = made.dense->Load(*model).status();
   }
   // A table that the saved model did not have begins new.
   if (!loaded.ok() && loaded.code() != StatusCode::kNotFound) return loaded;
@@ -147,7 +132,53 @@ Status PsServer::Create(const TableSpec& spec) {
   if (loaded.ok() && model != nullptr) {
     made.saved = LastSave{model->folder.string(), model->number, options_.job};
   }
+  if (log_ == nullptr) return AddTable(spec.id, std::move(made));
+  if (loaded.ok() ? model != nullptr : options_.load_otherwise != nullptr) {
+    // What was loaded may be gone when the log is read, so the log does not
+    // tell of the table before a checkpoint has it.
+    RETURN_IF_ERROR(WriteCheckpoint(true, {spec.id, &made}).status());
+    return AddTable(spec.id, std::move(made));
+  }
+  // First the log: what comes for the table finds it there.
+  const std::span<const std::byte> body = BytesOf(text);
+  ASSIGN_OR_RETURN(base::LogFile::Room room, log_->Reserve(0, body.size()));
+  RequestHead head;
+  head.op = Op::kCreate;
+  LoggedHead of;
+  of.epoch = epoch_;
+  RETURN_IF_ERROR(log_->Append(std::move(room), of, head, {}, {&body, 1}));
+  // On the disk before what comes for it: without the table that is of no use.
+  RETURN_IF_ERROR(log_->file().Sync());
   return AddTable(spec.id, std::move(made));
+}
+
+Result<PsServer::Table> PsServer::Make(const TableSpec& spec) const {
+  const auto rank = static_cast<uint32_t>(options_.rank);
+  Table made;
+  made.spec = Encode(spec);
+  if (const auto* sparse =
+          std::get_if<table::SparseTableOptions>(&spec.table)) {
+    table::SparseTableOptions options = *sparse;
+    if (options.disk.has_value()) {
+      // Servers of one host share the folder.
+      options.disk->folder += base::Concat("/", base::FileNameOf(options.name),
+                                           ".", rank, options_.disk_suffix);
+    }
+    if (!options.disk.has_value() && options.max_byte_size == 0) {
+      options.max_byte_size = options_.max_table_byte_size;
+    }
+    ASSIGN_OR_RETURN(made.sparse, table::SparseTable::Make(options));
+    return made;
+  }
+  const auto& dense = std::get<DenseSpec>(spec.table);
+  table::DenseTableOptions options;
+  options.name = dense.name;
+  options.size = dense.size;
+  options.part = table::PartOfServer(dense.size, rank, options_.num_servers,
+                                     static_cast<uint32_t>(spec.id));
+  options.update = dense.update;
+  ASSIGN_OR_RETURN(made.dense, table::DenseTable::Make(options));
+  return made;
 }
 
 Result<const table::SavedModel*> PsServer::ModelToBeginWith() {
@@ -163,6 +194,14 @@ Result<const table::SavedModel*> PsServer::ModelToBeginWith() {
   return load_model_.get();
 }
 
+std::vector<std::pair<TableId, PsServer::Table*>> PsServer::TablesById() {
+  base::MutexLock lock(mutex_);
+  std::vector<std::pair<TableId, Table*>> all;
+  all.reserve(tables_.size());
+  for (auto& [id, table] : tables_) all.emplace_back(id, &table);
+  return all;
+}
+
 std::vector<PsServer::Table*> PsServer::AllTables() {
   base::MutexLock lock(mutex_);
   std::vector<Table*> all;
@@ -173,24 +212,30 @@ std::vector<PsServer::Table*> PsServer::AllTables() {
 
 Result<uint64_t> PsServer::ExpireRows(Deadline::TimePoint now) {
   base::MutexLock lock(expiring_);
-  std::vector<const Table*> due;
-  for (const Table* table : AllTables()) {
+  std::vector<std::pair<TableId, const Table*>> due;
+  for (const auto& [id, table] : TablesById()) {
     if (table->sparse == nullptr) continue;
     const auto time_to_live = table->sparse->options().time_to_live;
     if (time_to_live.count() == 0) continue;
     const auto [looked_at, is_new] = looked_at_.try_emplace(table, now);
     if (is_new) continue;
     if (now - looked_at->second >= table::ExpiryPeriod(time_to_live)) {
-      due.push_back(table);
+      due.emplace_back(id, table);
     }
   }
-  // What is saved stands still, of all tables.
+  // What is saved stands still, of all tables, and no row is erased that is not
+  // written yet: it would be kept until then.
   if (due.empty() || !roster_.TryBeginOwnTurn()) return 0;
+  if (IsWriting()) {
+    roster_.EndOwnTurn();
+    return 0;
+  }
   uint64_t num_erased = 0;
   Status first;
-  for (const Table* table : due) {
+  for (const auto& [id, table] : due) {
     looked_at_[table] = now;
-    const Result<uint64_t> erased = table->sparse->Expire();
+    base::MutexLock whole(whole_tables_);
+    const Result<uint64_t> erased = Expire(id, *table->sparse);
     if (erased.ok()) num_erased += *erased;
     if (first.ok()) first = erased.status();
   }
@@ -323,12 +368,13 @@ PsServer::AllLanes() const {
   return {lanes_.begin(), lanes_.end()};
 }
 
-LaneRecord PsServer::RecordOf(uint32_t number, const Lane& lane,
+LaneRecord PsServer::RecordOf(int worker, uint32_t number, const Lane& lane,
                               bool for_save) {
   LaneRecord record{number, lane.last_sequence, lane.applied};
   if (!for_save) return record;
   record.last_sequence = lane.whole_sequence;
-  if (lane.waiting.empty() || lane.waiting_step != num_steps_) return record;
+  const uint64_t step = num_steps_[static_cast<size_t>(worker)];
+  if (lane.waiting.empty() || lane.waiting_step != step) return record;
   record.last_sequence = std::min(record.last_sequence, lane.before_waiting);
   for (const auto& [table, count] : lane.waiting) {
     record.applied[table] -= count;
@@ -336,7 +382,7 @@ LaneRecord PsServer::RecordOf(uint32_t number, const Lane& lane,
   return record;
 }
 
-std::string PsServer::EncodeLedger() {
+std::string PsServer::EncodeLedger(bool for_save) {
   Ledger ledger;
   for (const auto& [key, lane] : AllLanes()) {
     const auto worker = static_cast<uint32_t>(key.first);
@@ -344,8 +390,15 @@ std::string PsServer::EncodeLedger() {
       ledger.workers.push_back({worker, lane->incarnation, {}});
     }
     base::MutexLock lock(lane->mutex);
-    if (lane->applied.empty()) continue;
-    ledger.workers.back().lanes.push_back(RecordOf(key.second, *lane, true));
+    // Without updates there is nothing to save; what was shrunk or taken must
+    // not be so again when a server begins from its log.
+    if (for_save ? lane->applied.empty() : lane->last_sequence == 0) continue;
+    ledger.workers.back().lanes.push_back(
+        RecordOf(key.first, key.second, *lane, for_save));
+    if (!for_save) {
+      // Parts of a gradient are in the log when it is whole.
+      ledger.workers.back().lanes.back().last_sequence = lane->whole_sequence;
+    }
   }
   return Encode(ledger);
 }
@@ -355,19 +408,61 @@ Status PsServer::RestoreLedger(std::string_view bytes) {
   for (const WorkerRecord& worker : ledger.workers) {
     const auto index = static_cast<int>(worker.worker);
     roster_.Know(index, worker.incarnation);
-    base::MutexLock lock(mutex_);
-    newest_[index] = worker.incarnation;
+    // Made before mutex_ is taken, which comes after a lane's.
+    std::map<std::pair<int, uint32_t>, std::shared_ptr<Lane>> lanes;
     for (const LaneRecord& record : worker.lanes) {
       auto lane = std::make_shared<Lane>(worker.incarnation);
       {
-        base::MutexLock inner(lane->mutex);
+        base::MutexLock lock(lane->mutex);
         lane->last_sequence = lane->whole_sequence = record.last_sequence;
         lane->applied = record.applied;
       }
-      lanes_[{index, record.lane}] = std::move(lane);
+      lanes[{index, record.lane}] = std::move(lane);
     }
+    base::MutexLock lock(mutex_);
+    newest_[index] = worker.incarnation;
+    for (auto& [key, lane] : lanes) lanes_[key] = std::move(lane);
   }
   return OkStatus();
+}
+
+Status PsServer::RestoreGoodbyes(std::string_view bytes) {
+  ASSIGN_OR_RETURN(std::vector<Goodbye> goodbyes, DecodeGoodbyes(bytes));
+  // By worker: its incarnation in the tables, and what they have of it.
+  std::map<uint32_t, std::pair<uint64_t, UpdateCounts>> had;
+  for (const auto& [key, lane] : AllLanes()) {
+    auto& [incarnation, counts] = had[static_cast<uint32_t>(key.first)];
+    incarnation = lane->incarnation;
+    base::MutexLock lock(lane->mutex);
+    for (const auto& [table, count] : lane->applied) counts[table] += count;
+  }
+  std::string lost;
+  for (const Goodbye& goodbye : goodbyes) {
+    roster_.KnowStopped(static_cast<int>(goodbye.worker), goodbye.incarnation);
+    const auto& [incarnation, counts] = had[goodbye.worker];
+    // A later one has updates in the tables, so all of this one are.
+    if (incarnation > goodbye.incarnation) continue;
+    const bool same = incarnation == goodbye.incarnation;
+    for (const auto& [id, updates] : goodbye.updates) {
+      const auto found = counts.find(id);
+      const uint64_t has =
+          same && found != counts.end() ? found->second : uint64_t{0};
+      if (updates.count <= has) continue;
+      const uint64_t count = updates.count - has;
+      lost += base::Concat(lost.empty() ? "" : ", ", count,
+                           count == 1 ? " update of " : " updates of ",
+                           updates.table, " of worker ", goodbye.worker);
+    }
+  }
+  base::MutexLock lock(mutex_);
+  goodbyes_ = std::move(goodbyes);
+  lost_of_gone_ = std::move(lost);
+  return OkStatus();
+}
+
+std::string PsServer::lost_of_gone() const {
+  base::MutexLock lock(mutex_);
+  return lost_of_gone_;
 }
 
 PsServerCounters PsServer::counters() const {
@@ -380,12 +475,14 @@ PsServerHoldings PsServer::holdings() {
     ++all.num_tables;
     if (table->dense != nullptr) {
       all.byte_size += table->dense->byte_size();
+      all.save_byte_size += table->dense->save_byte_size();
       all.num_nonfinite += table->dense->num_nonfinite();
       continue;
     }
     const table::SparseTableStats stats = table->sparse->stats();
     all.num_rows += stats.num_rows;
     all.byte_size += stats.byte_size;
+    all.save_byte_size += stats.save_byte_size;
     all.num_nonfinite += stats.num_nonfinite;
     all.num_expired += stats.num_expired;
   }
@@ -421,17 +518,30 @@ void PsServer::Serve(Connection& connection) {
 
 void PsServer::EndConnectionsOf(const Connection& life) {
   base::MutexLock lock(mutex_);
-  if (!life.carries_nothing) return;
+  if (!life.is_life) return;
   const auto is_same = [&](const Connection& other) {
     return &other != &life && !other.ended && other.worker == life.worker &&
            other.incarnation == life.incarnation;
   };
   for (const Connection& other : connections_) {
-    if (is_same(other) && other.carries_nothing) return;
+    if (is_same(other) && other.is_life) return;
   }
+  heartbeats_.Forget(life.worker);
   for (Connection& other : connections_) {
     if (!is_same(other)) continue;
     other.channel->Abort(Unavailable("worker ", life.worker, " is gone"));
+  }
+}
+
+void PsServer::WatchWorkers(Deadline::TimePoint now) {
+  for (const Heartbeats::News& news : heartbeats_.Look(now)) {
+    Log(news);
+    if (news.kind != Heartbeats::News::Kind::kDead) continue;
+    base::MutexLock lock(mutex_);
+    for (Connection& connection : connections_) {
+      if (connection.worker != news.peer) continue;
+      connection.channel->Abort(Unavailable(news.text));
+    }
   }
 }
 
@@ -447,11 +557,17 @@ Status PsServer::ServeOne(Session& session) {
   Request request;
   request.head = base::LoadAt<RequestHead>(session.request, 0);
   request.body = std::span(session.request).subspan(sizeof(RequestHead));
-  num_requests_.fetch_add(1, std::memory_order_relaxed);
+  if (request.head.op != Op::kBeat) {
+    num_requests_.fetch_add(1, std::memory_order_relaxed);
+  }
   ++num_busy_;
   const Status sent = base::CatchExceptions([&] {
     const Result<std::span<const std::byte>> payload =
         base::CatchExceptions([&] { return Handle(session, request); });
+    if (log_ != nullptr && log_->has_failed()) {
+      // What was done may not be there again: nobody hears of it.
+      return Unavailable("the log fails");
+    }
     return Reply(session, request.head.sequence, payload.status(),
                  payload.ok() ? *payload : std::span<const std::byte>());
   });

@@ -29,14 +29,18 @@
 #include <vector>
 
 #include "fleet/base/deadline.h"
+#include "fleet/base/descriptor.h"
 #include "fleet/base/mutex.h"
 #include "fleet/base/status.h"
 #include "fleet/channel/channel.h"
 #include "fleet/channel/meet.h"
 #include "fleet/ps/gathering.h"
+#include "fleet/ps/heartbeats.h"
 #include "fleet/ps/ledger.h"
+#include "fleet/ps/request_log.h"
 #include "fleet/ps/roster.h"
 #include "fleet/ps/table_spec.h"
+#include "fleet/ps/tables_writer.h"
 #include "fleet/ps/wire.h"
 #include "fleet/table/dense_table.h"
 #include "fleet/table/save_manifest.h"
@@ -68,6 +72,9 @@ struct PsServerOptions {
   bool shared_memory = true;
   std::chrono::milliseconds worker_grace = std::chrono::seconds(1);
   bool go_on_without_lost_workers = false;
+  // A worker that gives no sign of life is named in the log after two seconds
+  // (WatchWorkers). After this its connections are ended. Zero: never.
+  std::chrono::milliseconds heartbeat_timeout{0};
   // Tables that workers describe (PsClient::CreateTables) begin with what this
   // save holds of them; where it is null, with the newest save in the folder
   // that is whole. Empty: they begin new.
@@ -81,6 +88,8 @@ struct PsServerOptions {
       load_otherwise;
   // Told of every save that counts, and of models that were loaded.
   std::function<void(const LastSave& saved)> on_saved;
+  // Told, before a worker's good-bye is answered, what RestoreGoodbyes takes.
+  std::function<void(const std::string& goodbyes)> on_goodbye;
   // The job's name in saves: that of server 0 counts.
   std::string job;
   // Sparse tables that workers describe without a limit or a disk have this
@@ -89,6 +98,18 @@ struct PsServerOptions {
   // Told about a worker when it comes, and by which way: "shared memory",
   // "tcp". Runs on its connection's thread.
   std::function<void(int worker, const char* way)> on_arrival;
+  // What survives of acknowledged updates, and where it is written down; see
+  // OpenLog.
+  Durability durability = Durability::kNone;
+  std::string log_folder;
+  // Added to the folders of tables on disk.
+  std::string disk_suffix;
+  // The log is cut when it is larger; 0: than a gigabyte, and than twice the
+  // tables.
+  uint64_t checkpoint_byte_size = 0;
+  // Room of the disk that is taken for the log at a time. Tests, which begin
+  // many logs, take less.
+  uint64_t log_segment_byte_size = uint64_t{64} << 20;
   // Every push and accumulate takes so much longer. For tests of slow servers.
   std::chrono::milliseconds push_delay{0};
 };
@@ -105,8 +126,9 @@ struct PsServerHoldings {
   int num_tables = 0;
   uint64_t num_rows = 0;  // of sparse tables
   uint64_t byte_size = 0;
-  uint64_t num_nonfinite = 0;  // see table::SparseTableStats
-  uint64_t num_expired = 0;    // the same
+  uint64_t num_nonfinite = 0;   // see table::SparseTableStats
+  uint64_t num_expired = 0;     // the same
+  uint64_t save_byte_size = 0;  // beside byte_size, while a save is written
 };
 
 // A thread for each connection; what it asks for is done on that thread, with
@@ -132,6 +154,20 @@ class PsServer final {
   // the same spec before; FailedPrecondition when the id has another one.
   Status Create(const TableSpec& spec);
 
+  // Unless the durability is none: has the tables again that the log in
+  // log_folder tells of, or its part of those that the logs of another number
+  // of servers beside it tell of, and writes down what comes from here on.
+  // Before the server listens.
+  Status OpenLog();
+  // Whether a log was left in the folder, and nothing is missing there because
+  // it was being taken over.
+  static bool LogIsWhole(const base::Path& folder);
+  // Writes the tables beside the log, and cuts it, where it has become large.
+  // Serving::Run asks ten times a second.
+  Status CheckpointIfDue();
+  // The job has ended well: nobody needs the log any more.
+  Status RemoveLog();
+
   // Takes the address and serves who comes there; "ip:0" is any free port.
   Status Listen(const channel::Address& address);
   // The same over a bound socket that was inherited, which becomes the
@@ -150,6 +186,10 @@ class PsServer final {
   // failures the first. Serving::Run calls it every second.
   Result<uint64_t> ExpireRows(Deadline::TimePoint now);
 
+  // Names workers that give no sign of life in the log, and those that are
+  // back. To be called every kBeatInterval; Serving::Run does.
+  void WatchWorkers(Deadline::TimePoint now);
+
   // See Roster::WaitUntilStopped: all workers said good-bye, or some are lost.
   Status WaitUntilStopped(Deadline deadline);
   Status WaitUntilAlone(Deadline deadline) {
@@ -164,8 +204,15 @@ class PsServer final {
   // What this server has of each worker's updates in its tables, sums of a step
   // that has not ended left out. For a save, and for a server that begins from
   // it within the same job, which takes it before it listens.
-  std::string EncodeLedger();
+  std::string EncodeLedger(bool for_save = true);
   Status RestoreLedger(std::string_view bytes);
+  // What workers had been acknowledged when they said good-bye, as on_goodbye
+  // was told; after RestoreLedger. What is not in the ledger is lost. Nobody
+  // waits for these workers.
+  Status RestoreGoodbyes(std::string_view bytes);
+  // "12 updates of emb of worker 1", which had said good-bye before this server
+  // was started again without them. Empty: nothing.
+  std::string lost_of_gone() const;
 
   int32_t rank() const { return options_.rank; }
   uint32_t num_servers() const { return options_.num_servers; }
@@ -191,7 +238,12 @@ class PsServer final {
   // again has forgotten it, and refuses to go on with it.
   struct Saving {
     uint64_t token = 0;
+    int worker = -1;  // whose it is
+    uint64_t incarnation = 0;
     std::string folder;
+    // Null before the cut.
+    std::shared_ptr<TablesWriter> writer;
+    std::string cut_answer;
     std::string manifest;  // at server 0, as far as it came
     bool counts = false;   // it is written
   };
@@ -230,11 +282,40 @@ class PsServer final {
     UpdateCounts waiting GUARDED_BY(mutex);
     uint64_t waiting_step GUARDED_BY(mutex) = 0;
     uint64_t before_waiting GUARDED_BY(mutex) = 0;
+    // What the last request answered, if it took changes.
+    std::vector<table::Key> taken GUARDED_BY(mutex);
+    // The last pull that was counted.
+    uint64_t last_pull GUARDED_BY(mutex) = 0;
     // What the last shrink answered.
     uint64_t num_erased GUARDED_BY(mutex) = 0;
   };
 
   struct Connection;
+
+  // What goes into the log of a request that is being done.
+  struct Logged {
+    std::vector<LoggedTurn> turns;
+    std::vector<DenseSection> sections;  // that are whole
+    std::vector<std::span<const std::byte>> body;
+    // Gradients that came in parts.
+    std::list<std::vector<float>> gathered;
+    table::Turns of_table;  // of the call that runs
+
+    void Clear() {
+      turns.clear();
+      sections.clear();
+      body.clear();
+      gathered.clear();
+    }
+    // Where a call adds its turns; then Take.
+    table::Turns* Begin() {
+      of_table.clear();
+      return &of_table;
+    }
+    void Take(TableId table, uint32_t num_shards, uint32_t section) {
+      AddTurns(table, num_shards, section, of_table, turns);
+    }
+  };
 
   // One connection, as its thread sees it.
   struct Session {
@@ -243,12 +324,14 @@ class PsServer final {
     int worker = -1;  // -1 before kHello
     uint64_t incarnation = 0;
     std::shared_ptr<Lane> lane;
+    uint32_t lane_number = 0;
     // The table of the last pull or update: most are of the same one.
     TableId table_id{};
     Table* table = nullptr;
     std::vector<std::byte> request;
     std::vector<float> rows;
     std::string text;
+    Logged logged;
   };
   // A request and where its parts are.
   struct Request {
@@ -265,8 +348,8 @@ class PsServer final {
     // As kHello said it; written under mutex_.
     int worker = -1;
     uint64_t incarnation = 0;
-    bool carries_nothing = false;  // see kLifeLane
-    std::jthread thread;           // last: it uses all of the above
+    bool is_life = false;  // see kLifeLane
+    std::jthread thread;   // last: it uses all of the above
   };
 
   Status ListenLocally(const channel::MeetOptions& options);
@@ -277,10 +360,10 @@ class PsServer final {
   void Adopt(std::unique_ptr<channel::Channel> channel, const char* way,
              const std::optional<channel::Identity>& peer);
   void Serve(Connection& connection);
-  // The connection that carries nothing has ended, which is how a worker whose
+  // The connection of kLifeLane has ended, which is how a worker whose
   // host vanished is known: the kernel goes on for a quarter of an hour with
   // those on which something is under way. They end here, unless the worker has
-  // another one that carries nothing.
+  // another one of that lane.
   void EndConnectionsOf(const Connection& life);
   // Waits until no request is being worked on.
   void WaitUntilIdle(Deadline deadline);
@@ -300,6 +383,10 @@ class PsServer final {
   Status CheckFence(const Session& session) const;
   Result<std::span<const std::byte>> HandlePull(Session& session,
                                                 const Request& request);
+  // A pull that changes rows, or counts keys for an entry rule.
+  Status PullCounted(Session& session, const Request& request,
+                     std::span<const table::Key> keys,
+                     table::PullOptions options, table::SparseTable& table);
   Result<std::span<const std::byte>> PullDense(Session& session,
                                                const Request& request);
   Status HandleUpdate(Session& session, const Request& request);
@@ -308,31 +395,47 @@ class PsServer final {
       REQUIRES(lane.mutex);
   static void NoteDone(Lane& lane, uint64_t sequence, const Status& outcome)
       REQUIRES(lane.mutex);
-  void CountUpdate(Op op, TableId table, Lane& lane) REQUIRES(lane.mutex);
+  void CountUpdate(int worker, Op op, TableId table, Lane& lane)
+      REQUIRES(lane.mutex);
   // What it has of a lane, as a connection that is new hears it, or as a save
   // has it.
-  LaneRecord RecordOf(uint32_t number, const Lane& lane, bool for_save)
-      REQUIRES(lane.mutex);
+  LaneRecord RecordOf(int worker, uint32_t number, const Lane& lane,
+                      bool for_save) REQUIRES(lane.mutex);
   std::vector<std::pair<std::pair<int, uint32_t>, std::shared_ptr<Lane>>>
   AllLanes() const;
-  Status UpdateSparse(Session& session, const Request& request, Lane& lane)
-      REQUIRES(lane.mutex);
-  Status UpdateDense(const Request& request, Lane& lane) REQUIRES(lane.mutex);
-  Status UpdateSection(Op op, const DenseSection& section,
+  // With a log, what they did is left in `logged`; null: there is none.
+  Status UpdateSparse(Session& session, const Request& request, Lane& lane,
+                      Logged* logged) REQUIRES(lane.mutex);
+  Status UpdateDense(int worker, const Request& request, Lane& lane,
+                     Logged* logged) REQUIRES(lane.mutex);
+  Status UpdateSection(int worker, Op op, const DenseSection& section,
                        std::span<const float> values, Lane& lane,
-                       table::DenseTable& table) REQUIRES(lane.mutex);
+                       table::DenseTable& table, Logged* logged)
+      REQUIRES(lane.mutex);
   Result<std::span<const std::byte>> HandleTakeChanges(Session& session,
                                                        const Request& request);
   Result<std::span<const std::byte>> HandleFinishStep(Session& session,
                                                       const Request& request);
-  Status HandleBarrier(const Session& session, const Request& request,
-                       const std::function<Status(int num_workers)>& complete);
+  Result<Roster::Ended> HandleBarrier(const Session& session,
+                                      const Request& request,
+                                      const Roster::Complete& complete);
   Status HandleTurn(const Session& session, const RequestHead& head);
+  void HandleGoodbye(const Session& session);
   Result<std::span<const std::byte>> HandleGather(Session& session,
                                                   const Request& request);
-  Status FinishStep(int num_workers);
+  // Applies the sums of the workers that came, of whom `num_active` had
+  // gradients.
+  Status FinishStep(const Roster::Came& came, int num_active,
+                    const Request& request);
+  // What waits of the worker for the end of its step is left out.
+  void DropSums(int worker);
+  void DropSums(int worker, Logged* logged) REQUIRES(whole_tables_);
   Result<std::span<const std::byte>> HandleBeginSave(Session& session,
                                                      const Request& request);
+  // For the manifest: the ledger of this server, and the view.
+  std::string DescribeCut();
+  Result<std::span<const std::byte>> HandleCutSave(Session& session,
+                                                   const Request& request);
   Result<std::span<const std::byte>> HandleSave(Session& session,
                                                 const Request& request);
   Status HandleCommitSave(const Request& request);
@@ -341,7 +444,31 @@ class PsServer final {
                                                      const Request& request);
   Status HandleLoad(const Request& request);
   Status HandleEndLoad(const Request& request);
+  Status EndLoad(const Request& request);
   Status CheckSave(uint64_t token) const REQUIRES(saving_);
+  void EndSaves(bool counts) REQUIRES(saving_);
+  // The save that there is does not count, and is written no further.
+  void DropSave() REQUIRES(saving_);
+  // Waits for a save of another worker, which may end it and lives. One that
+  // has no cut yet is dropped.
+  Status WaitForOtherSave(uint64_t token, const Session& session,
+                          Deadline deadline) REQUIRES(saving_);
+  // Ends a checkpoint that is being written; waits for one that must be.
+  Status EndCheckpoint(Deadline deadline) REQUIRES(saving_);
+  // All tables as they are at this moment go to `folder`: a sparse one fills
+  // its cut in `cuts`, where they are wanted.
+  Result<std::shared_ptr<TablesWriter>> BeginWriting(
+      const base::Path& folder, const table::SaveId& id, bool text,
+      std::map<TableId, table::TableCut>* cuts) REQUIRES(saving_);
+  Status TakeCuts(const base::Path& folder, const table::SaveId& id, bool text,
+                  std::map<TableId, table::TableCut>* cuts,
+                  std::vector<TablesWriter::Table>& tables) REQUIRES(saving_);
+  // Whether a save is on its way. One of a worker that is gone is dropped.
+  bool HasSave() REQUIRES(saving_);
+  // Whether tables are being written.
+  bool IsWriting();
+  Status WaitUntilWritten(Deadline deadline);
+  void SayWritten(const std::string& what, const TablesWriter& writer) const;
   Status CheckLoad(uint64_t token) const REQUIRES(saving_);
   // The save in `folder` on which a delta of all tables can build; 0: none, or
   // a new base is due.
@@ -351,22 +478,76 @@ class PsServer final {
   Result<std::span<const std::byte>> HandleShrink(Session& session,
                                                   const Request& request);
   Status HandleSetRate(const Request& request);
+  Result<std::span<const std::byte>> HandleBeat(Session& session,
+                                                const Request& request);
   Result<std::span<const std::byte>> HandleStats(Session& session,
                                                  const Request& request);
+  Status TellRate(const std::string& name, double rate, Logged* logged);
+
+  // See server_log.cc. Room for what the request may log.
+  Result<base::LogFile::Room> ReserveLog(const Request& request);
+  // The same for a turn at every part of all tables, and the end of a step.
+  Result<base::LogFile::Room> ReserveForAll(uint64_t body);
+  Status AppendLog(const Session& session, const RequestHead& head,
+                   base::LogFile::Room room, const Logged& logged);
+  // Two servers with one log would write over each other's records. Kept open,
+  // the lock ends with the process; several may read a log that nobody writes.
+  static Result<base::Descriptor> LockLog(const base::Path& folder, bool alone);
+  // Has the tables that the log in the folder tells of, and changes nothing
+  // there. Returns the number of the next segment.
+  Result<uint64_t> Recover(const base::Path& folder);
+  // See server_take_over.cc. Of how many servers, another number than this job
+  // has, whole logs are beside this one's; 0: there are none.
+  Result<uint32_t> FindOtherLogs() const;
+  Status TakeOver(uint32_t num_others);
+  // With the new log: from here on it is whole.
+  Status FinishTakeOver();
+  // When all servers have taken over what is theirs.
+  Status RemoveOtherLogs() const;
+  Status RestoreRounds(const std::map<std::string, LoggedRounds>& before,
+                       std::span<const LoggedRequest> requests);
+  static void AddToLedger(const LoggedRequest& request, Ledger& ledger);
+  // `steps`: by sparse table, those that are over.
+  Status RedoTurn(const LoggedRequest& request, const LoggedTurn& turn,
+                  std::map<TableId, uint64_t>& steps);
+  static Status RedoDense(const LoggedRequest& request, const LoggedTurn& turn,
+                          table::DenseTable& table);
+  Result<uint64_t> Expire(TableId id, table::SparseTable& table)
+      REQUIRES(whole_tables_);
+  bool CheckpointDue();
+  // False, and none, while a save is being written, or when one begins; but not
+  // where there must be a checkpoint. With a table that nobody sees yet; null:
+  // without one.
+  using NewTable = std::pair<TableId, Table*>;
+  Result<bool> WriteCheckpoint(bool must, const NewTable& added = {});
+  Result<bool> WriteCheckpoint(bool must, const NewTable& added,
+                               Checkpoint& checkpoint) REQUIRES(checkpointing_);
+  Result<Checkpoint::Table> WriteTable(const base::Path& folder, TableId id,
+                                       Table& table) REQUIRES(saving_);
+  // Writes down that a round is over, before anyone is answered.
+  Status LogRounds(LoggedRounds rounds);
+  void NoteRounds(const LoggedRounds& rounds);
+  // Sums that wait for the end of a step are in this segment of the log.
+  void NoteSums(uint64_t segment);
+
   ServerInfo Describe() const;
   Result<Table*> Find(TableId id);
   // The same for a connection, which asks no other one's lock where it had the
   // table before.
   Result<Table*> Find(Session& session, TableId id);
   Result<table::DenseTable*> FindDense(TableId id);
+  // An empty table.
+  Result<Table> Make(const TableSpec& spec) const;
   Status AddTable(TableId id, Table table);
   // Tables are never removed.
   std::vector<Table*> AllTables();
+  std::vector<std::pair<TableId, Table*>> TablesById();
 
   const PsServerOptions options_;
   const uint64_t epoch_;
   Roster roster_;
   Gathering gathering_{roster_};
+  Heartbeats heartbeats_;
   channel::Address address_;
   std::string local_name_;
 
@@ -378,8 +559,24 @@ class PsServer final {
   // No request is larger: a part, or one row where rows are larger than that.
   std::atomic<uint64_t> max_request_ = 0;
 
+  base::Descriptor log_lock_;
+  std::unique_ptr<RequestLog> log_;  // null: nothing is logged
+  base::Mutex checkpointing_;
+  uint64_t num_checkpoints_ GUARDED_BY(checkpointing_) = 0;  // that were begun
+  // After one that failed.
+  Deadline next_checkpoint_ GUARDED_BY(checkpointing_) =
+      Deadline::At(Deadline::TimePoint{});
+  // Held by who changes all rows of a table, and while a checkpoint is cut.
+  // Taken last: after saving_, a lane's and the roster's.
+  base::Mutex whole_tables_;
+  // The first segment with sums that may wait for the end of a step; 0: none.
+  std::atomic<uint64_t> sums_since_ = 0;
+  base::Mutex rounds_mutex_;
+  std::map<std::string, LoggedRounds> rounds_ GUARDED_BY(rounds_mutex_);
+
   mutable base::Mutex mutex_;
   std::map<TableId, Table> tables_ GUARDED_BY(mutex_);
+  std::map<std::string, double> rates_ GUARDED_BY(mutex_);  // that were told
   bool aborted_ GUARDED_BY(mutex_) = false;
   base::CondVar aborting_;
   std::list<Connection> connections_ GUARDED_BY(mutex_);
@@ -387,6 +584,8 @@ class PsServer final {
   std::map<std::pair<int, uint32_t>, std::shared_ptr<Lane>> lanes_
       GUARDED_BY(mutex_);
   std::map<int, uint64_t> newest_ GUARDED_BY(mutex_);  // incarnations
+  std::vector<Goodbye> goodbyes_ GUARDED_BY(mutex_);
+  std::string lost_of_gone_ GUARDED_BY(mutex_);
 
   // Workers without gradients in the step that is being finished, and whether
   // the step before had only such.
@@ -398,8 +597,12 @@ class PsServer final {
   base::Mutex expiring_;
   std::map<const Table*, Deadline::TimePoint> looked_at_ GUARDED_BY(expiring_);
 
-  base::Mutex saving_;  // held while a table is written or read
+  base::Mutex saving_;  // held while a table is read
+  base::CondVar save_ended_;
   std::optional<Saving> save_ GUARDED_BY(saving_);
+  // Of a checkpoint that is being written, and whether it must be.
+  std::shared_ptr<TablesWriter> checkpoint_writer_ GUARDED_BY(saving_);
+  bool checkpoint_must_ GUARDED_BY(saving_) = false;
   std::optional<Loading> load_ GUARDED_BY(saving_);
   // The last that ended: its answer may have been lost.
   uint64_t ended_save_ GUARDED_BY(saving_) = 0;
@@ -411,7 +614,8 @@ class PsServer final {
   std::atomic<bool> ending_ = false;
   base::CondVar idle_;
 
-  std::atomic<uint64_t> num_steps_ = 1;  // that began: see Lane::waiting_step
+  // By worker: steps of it that began. See Lane::waiting_step.
+  std::vector<std::atomic<uint64_t>> num_steps_;
 
   std::atomic<uint64_t> num_requests_ = 0;
   std::atomic<uint64_t> num_pulled_keys_ = 0;

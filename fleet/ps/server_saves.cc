@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Saves and loads of all tables, as a server does its part of them. A worker
-// leads: it begins a save at every server, has each write its tables, brings
-// what they wrote to server 0, whose manifest makes the save count, and tells
-// all how it ended.
+// leads: it begins a save at every server, has all take the cut while nobody
+// has a turn (Roster), waits until each has written its tables, brings what
+// they wrote to server 0, whose manifest makes the save count, and tells all
+// how it ended.
 
 #include <algorithm>
 #include <filesystem>
 #include <utility>
 
+#include "fleet/base/exceptions.h"
 #include "fleet/base/file_name.h"
 #include "fleet/base/log.h"
 #include "fleet/channel/message.h"
@@ -20,6 +22,12 @@ namespace {
 std::span<const std::byte> BytesOf(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
+
+// For a checkpoint that must be written before another load takes its place.
+constexpr auto kTimeToWrite = std::chrono::seconds(60);
+
+// How often one that waits for a worker's save looks whether the worker lives.
+constexpr auto kLookAgain = std::chrono::milliseconds(100);
 
 // A manifest names at most that much; what is larger was made up.
 constexpr uint64_t kMaxManifestByteSize = uint64_t{4} << 30;
@@ -53,25 +61,166 @@ uint64_t PsServer::BuildsOn(const std::string& folder) {
   return table::WantsNewBase(*model) ? 0 : since;
 }
 
+void PsServer::EndSaves(bool counts) {
+  for (Table* table : AllTables()) {
+    if (table->sparse != nullptr) {
+      table->sparse->EndSave(counts);
+    } else {
+      table->dense->EndSave();
+    }
+  }
+}
+
+void PsServer::DropSave() {
+  if (!save_.has_value()) return;
+  if (save_->writer != nullptr) {
+    save_->writer->GiveUp();
+    EndSaves(false);
+  }
+  save_.reset();
+  save_ended_.NotifyAll();
+}
+
+Status PsServer::WaitForOtherSave(uint64_t token, const Session& session,
+                                  Deadline deadline) {
+  // Server 0 lets one after the other begin; where another one still knows of
+  // one before, that is over.
+  while (options_.rank == 0 && save_.has_value() && save_->token != token &&
+         save_->worker != session.worker && save_->writer != nullptr &&
+         !roster_.IsGone(save_->worker, save_->incarnation)) {
+    if (deadline.expired()) {
+      return DeadlineExceeded("worker ", save_->worker, " saves to ",
+                              save_->folder, ", and has not ended it");
+    }
+    (void)save_ended_.WaitUntil(saving_,
+                                Earlier(deadline, Deadline::After(kLookAgain)));
+  }
+  if (save_.has_value() && save_->token != token) DropSave();
+  return OkStatus();
+}
+
+Status PsServer::EndCheckpoint(Deadline deadline) {
+  while (checkpoint_writer_ != nullptr) {
+    if (!checkpoint_must_) {
+      checkpoint_writer_->GiveUp();
+      checkpoint_writer_.reset();
+      EndSaves(false);
+      return OkStatus();
+    }
+    if (!save_ended_.WaitUntil(saving_, deadline)) {
+      return DeadlineExceeded("server ", options_.rank,
+                              " is still writing down what was loaded");
+    }
+  }
+  return OkStatus();
+}
+
+bool PsServer::HasSave() {
+  if (save_.has_value() && roster_.IsGone(save_->worker, save_->incarnation)) {
+    DropSave();
+  }
+  return save_.has_value();
+}
+
+bool PsServer::IsWriting() {
+  base::MutexLock lock(saving_);
+  if (checkpoint_writer_ != nullptr && !checkpoint_writer_->done()) return true;
+  return save_.has_value() && save_->writer != nullptr &&
+         !save_->writer->done();
+}
+
+Status PsServer::WaitUntilWritten(Deadline deadline) {
+  while (true) {
+    std::shared_ptr<TablesWriter> writer;
+    {
+      base::MutexLock lock(saving_);
+      writer = checkpoint_writer_;
+      if (writer == nullptr && save_.has_value()) writer = save_->writer;
+    }
+    if (writer == nullptr || writer->done()) return OkStatus();
+    RETURN_IF_ERROR(writer->WaitUntilDone(deadline));
+  }
+}
+
+Result<std::shared_ptr<TablesWriter>> PsServer::BeginWriting(
+    const base::Path& folder, const table::SaveId& id, bool text,
+    std::map<TableId, table::TableCut>* cuts) {
+  std::vector<TablesWriter::Table> tables;
+  // NOLINTNEXTLINE: the lock is held.
+  auto take = [&]() FLEET_THREAD_ATTRIBUTE(no_thread_safety_analysis) {
+    return TakeCuts(folder, id, text, cuts, tables);
+  };
+  const Status begun = base::CatchExceptions(take);
+  if (!begun.ok()) {
+    EndSaves(false);
+    return begun;
+  }
+  return std::make_shared<TablesWriter>(folder, std::move(tables));
+}
+
+Status PsServer::TakeCuts(const base::Path& folder, const table::SaveId& id,
+                          bool text, std::map<TableId, table::TableCut>* cuts,
+                          std::vector<TablesWriter::Table>& tables) {
+  for (const auto& [table_id, table] : TablesById()) {
+    table::TableCut* const cut = cuts == nullptr ? nullptr : &(*cuts)[table_id];
+    tables.push_back({table_id, table->sparse.get(), table->dense.get()});
+    if (table->dense != nullptr) {
+      table->dense->BeginSave(id, cut == nullptr ? nullptr : &cut->turns);
+      continue;
+    }
+    table::SaveOptions options{id};
+    options.cut = cut;
+    if (text) {
+      const std::string name = base::FileNameOf(table->sparse->name());
+      const base::Path texts = folder / (name + "_txt");
+      RETURN_IF_ERROR(base::MakeFolders(texts));
+      options.text_file =
+          texts / base::Concat(name, ".block", options_.rank, ".txt");
+    }
+    RETURN_IF_ERROR(table->sparse->BeginSave(options));
+  }
+  return OkStatus();
+}
+
+void PsServer::SayWritten(const std::string& what,
+                          const TablesWriter& writer) const {
+  const table::SaveStats stats = writer.stats();
+  const std::chrono::duration<double> waited = stats.waited;
+  FLEET_LOG(INFO) << "server " << options_.rank << ": " << what << ", "
+                  << stats.num_rows << " rows, is written; "
+                  << stats.num_put_aside
+                  << " rows changed meanwhile and were put aside, "
+                  << stats.most_kept_byte_size
+                  << " bytes at most; requests waited "
+                  << static_cast<int64_t>(waited.count() * 1e3) << " ms";
+}
+
 Result<std::span<const std::byte>> PsServer::HandleBeginSave(
     Session& session, const Request& request) {
   channel::MessageReader in(base::TextOf(request.body));
   Saving begun;
   begun.token = in.U64();
+  begun.worker = session.worker;
+  begun.incarnation = session.incarnation;
   begun.folder = in.Text();
   RETURN_IF_ERROR(in.Finish());
   RETURN_IF_ERROR(base::MakeFolders(begun.folder));
   begun.folder = Canonical(begun.folder);
+  const Deadline deadline =
+      Deadline::After(std::chrono::milliseconds(request.head.timeout_ms));
   base::MutexLock lock(saving_);
+  do {
+    RETURN_IF_ERROR(WaitForOtherSave(begun.token, session, deadline));
+    RETURN_IF_ERROR(EndCheckpoint(deadline));
+  } while (save_.has_value() && save_->token != begun.token);
   ASSIGN_OR_RETURN(const uint64_t highest,
                    table::HighestSaveNumber(begun.folder));
   session.text = channel::MessageWriter()
                      .U64(highest)
                      .U64(BuildsOn(begun.folder))
                      .Text(options_.job)
-                     .Text(EncodeLedger())
                      .Take();
-  save_ = std::move(begun);
+  if (!save_.has_value()) save_ = std::move(begun);
   return BytesOf(session.text);
 }
 
@@ -83,7 +232,18 @@ Status PsServer::CheckSave(uint64_t token) const {
       "has begun to save");
 }
 
-Result<std::span<const std::byte>> PsServer::HandleSave(
+std::string PsServer::DescribeCut() {
+  channel::MessageWriter out;
+  out.Text(EncodeLedger()).U64(epoch_).U64(roster_.view());
+  const std::map<int, uint64_t> incarnations = roster_.Incarnations();
+  out.U32(static_cast<uint32_t>(incarnations.size()));
+  for (const auto& [worker, incarnation] : incarnations) {
+    out.U32(static_cast<uint32_t>(worker)).U64(incarnation);
+  }
+  return out.Take();
+}
+
+Result<std::span<const std::byte>> PsServer::HandleCutSave(
     Session& session, const Request& request) {
   channel::MessageReader in(base::TextOf(request.body));
   const uint64_t token = in.U64();
@@ -96,21 +256,43 @@ Result<std::span<const std::byte>> PsServer::HandleSave(
   id.num_servers = options_.num_servers;
   base::MutexLock lock(saving_);
   RETURN_IF_ERROR(CheckSave(token));
-  const std::string& folder = save_->folder;
-  ASSIGN_OR_RETURN(Table* const table, Find(request.head.table));
-  table::WrittenTable written;
-  if (table->dense != nullptr) {
-    ASSIGN_OR_RETURN(written, table->dense->WriteSave(folder, id));
-  } else {
-    if (text) {
-      const std::string name = base::FileNameOf(table->sparse->name());
-      const base::Path texts = base::Path(folder) / (name + "_txt");
-      RETURN_IF_ERROR(base::MakeFolders(texts));
-      RETURN_IF_ERROR(table->sparse->SaveText(
-          texts / base::Concat(name, ".block", options_.rank, ".txt")));
+  // One that writes down what was loaded may have begun since.
+  RETURN_IF_ERROR(EndCheckpoint(
+      Deadline::After(std::chrono::milliseconds(request.head.timeout_ms))));
+  RETURN_IF_ERROR(CheckSave(token));
+  if (save_->writer == nullptr) {
+    save_->cut_answer = DescribeCut();
+    Result<std::shared_ptr<TablesWriter>> writer =
+        BeginWriting(save_->folder, id, text, nullptr);
+    if (!writer.ok()) {
+      DropSave();
+      return writer.status();
     }
-    ASSIGN_OR_RETURN(written, table->sparse->WriteSave(folder, {id}));
+    save_->writer = std::move(writer).value();
   }
+  session.text = save_->cut_answer;
+  return BytesOf(session.text);
+}
+
+Result<std::span<const std::byte>> PsServer::HandleSave(
+    Session& session, const Request& request) {
+  channel::MessageReader in(base::TextOf(request.body));
+  const uint64_t token = in.U64();
+  RETURN_IF_ERROR(in.Finish());
+  std::shared_ptr<TablesWriter> writer;
+  {
+    base::MutexLock lock(saving_);
+    RETURN_IF_ERROR(CheckSave(token));
+    writer = save_->writer;
+  }
+  if (writer == nullptr) {
+    return FailedPrecondition("a table of a save that has no cut yet");
+  }
+  ASSIGN_OR_RETURN(
+      const table::WrittenTable written,
+      writer->Wait(
+          request.head.table,
+          Deadline::After(std::chrono::milliseconds(request.head.timeout_ms))));
   session.text = Encode(written.list);
   return BytesOf(session.text);
 }
@@ -164,13 +346,19 @@ Status PsServer::HandleEndSave(const Request& request) {
   if (ended_save_ == token) return OkStatus();  // it came again
   RETURN_IF_ERROR(CheckSave(token));
   saved.folder = save_->folder;
-  save_.reset();
   ended_save_ = token;
-  for (Table* table : AllTables()) {
-    if (table->sparse != nullptr) table->sparse->EndSave(counts);
-    if (counts) table->saved = saved;
+  if (!counts) {
+    DropSave();
+    return OkStatus();
   }
-  if (counts && options_.on_saved) options_.on_saved(saved);
+  EndSaves(true);
+  for (Table* table : AllTables()) table->saved = saved;
+  if (save_->writer != nullptr) {
+    SayWritten(base::Concat("save ", saved.number), *save_->writer);
+  }
+  save_.reset();
+  save_ended_.NotifyAll();
+  if (options_.on_saved) options_.on_saved(saved);
   return OkStatus();
 }
 
@@ -191,6 +379,10 @@ Result<std::span<const std::byte>> PsServer::HandleBeginLoad(
   }
   session.text = channel::MessageWriter().U64(begun.model.number).Take();
   base::MutexLock lock(saving_);
+  // What is being written stays until it is.
+  RETURN_IF_ERROR(WaitForOtherSave(
+      begun.token, session,
+      Deadline::After(std::chrono::milliseconds(request.head.timeout_ms))));
   load_ = std::move(begun);
   return BytesOf(session.text);
 }
@@ -223,12 +415,20 @@ Status PsServer::HandleLoad(const Request& request) {
 }
 
 Status PsServer::HandleEndLoad(const Request& request) {
+  RETURN_IF_ERROR(EndLoad(request));
+  // What was loaded may be gone when the log is read.
+  return log_ == nullptr ? OkStatus() : WriteCheckpoint(true).status();
+}
+
+Status PsServer::EndLoad(const Request& request) {
   channel::MessageReader in(base::TextOf(request.body));
   const uint64_t token = in.U64();
   const bool take = in.U8() != 0;
   RETURN_IF_ERROR(in.Finish());
   base::MutexLock lock(saving_);
   if (ended_load_ == token) return OkStatus();  // it came again
+  RETURN_IF_ERROR(CheckLoad(token));
+  if (take) RETURN_IF_ERROR(EndCheckpoint(Deadline::After(kTimeToWrite)));
   RETURN_IF_ERROR(CheckLoad(token));
   Loading loading = std::move(*load_);
   load_.reset();

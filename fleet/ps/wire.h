@@ -45,12 +45,21 @@ enum class Op : uint32_t {
   kBeginCut = 21,
   kEndCut = 22,
   kSetRate = 23,
-  // Saves and loads of all tables: kSave and kLoad, a table each, are between.
+  // Saves and loads of all tables: kCutSave and kSave or kLoad, a table each,
+  // are between.
   kBeginSave = 24,
   kCommitSave = 25,  // at server 0: the manifest, in parts
   kEndSave = 26,
   kBeginLoad = 27,
   kEndLoad = 28,
+  kJoin = 29,     // a worker that is back: from which round of a barrier on
+  kBeat = 30,     // a sign of life, and the answer is one
+  kCutSave = 31,  // the moment of a save that has begun; writing begins
+  // Only in logs (request_log.h): rows whose time is over are erased; the sums
+  // of a worker are left out; a round of a barrier is over.
+  kExpire = 1000,
+  kDrop = 1001,
+  kRounds = 1002,
 };
 
 // Keys or values follow in the same message.
@@ -59,7 +68,7 @@ struct RequestHead {
   TableId table{};
   uint64_t sequence = 0;  // of this worker on this lane, from 1
   uint64_t count = 0;     // keys, or sections of dense tables
-  uint64_t round = 0;     // of a barrier, a turn or a cut
+  uint64_t round = 0;     // of a barrier (~0: the next), a turn or a cut
   uint32_t flags = 0;
   uint32_t timeout_ms = 0;  // for calls in which the server waits
   uint32_t end_steps = 0;   // kPush: so many steps are over after it
@@ -88,8 +97,11 @@ inline constexpr uint32_t kFlagIdle = 64;        // kFinishStep: no gradients
 inline constexpr uint32_t kFlagLast = 4;    // the gradient is whole
 inline constexpr uint32_t kFlagIfNew = 16;  // kAssign: unless it has values
 
-// The lane of the connection that carries nothing, by which a server sees that
-// a worker lives.
+// The barrier at which steps end.
+inline constexpr char kStepBarrier[] = "step";
+
+// The lane of a worker's first connection to a server, which carries signs of
+// life alone: by it each sees that the other lives.
 inline constexpr uint32_t kLifeLane = ~uint32_t{0};
 
 struct ReplyHead {
@@ -105,6 +117,10 @@ inline constexpr uint32_t kReplyCutWanted = 2;  // turns should end
 
 // What is larger comes apart, so that it can be received where it belongs.
 inline constexpr size_t kMaxInline = 4096;
+
+// The largest answer whose size the asker does not know: of what is no row. A
+// part of the manifest of a save is the largest; it has 200 bytes for a file.
+inline constexpr uint64_t kMaxAnswerByteSize = uint64_t{256} << 20;
 
 // Parts of a large request: large enough that a head costs nothing, small
 // enough that they stay in the second-level cache on both sides.

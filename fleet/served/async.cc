@@ -32,7 +32,7 @@ Status AsyncSync::Fetch(TableId table, std::span<const RowsOfIds> lookups,
   {
     base::MutexLock lock(mutex_);
     RETURN_IF_ERROR(failure_);
-    // One that never came to its end, by an error in the middle.
+    // A step that an error ended in the middle.
     EndStepLocked();
   }
   return Mode::Fetch(table, lookups, options);

@@ -21,6 +21,7 @@
 #include "fleet/table/dense_table.h"
 #include "fleet/table/sparse_table.h"
 #include "fleet/testing/ps_cluster.h"
+#include "fleet/testing/temporary_folder.h"
 
 namespace fleet::served {
 namespace {
@@ -163,25 +164,11 @@ void ExpectOneCut(const std::string& folder, PsMode mode) {
   }
 }
 
-// A folder for saves, without any.
-class Folder {
- public:
-  explicit Folder(const std::string& name)
-      : path_(base::Path(::testing::TempDir()) / ("fleet_cut_" + name)) {
-    std::filesystem::remove_all(path_);
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  std::string path() const { return path_.string(); }
-
- private:
-  const base::Path path_;
-};
-
 class Cut : public ::testing::TestWithParam<PsMode> {};
 
 TEST_P(Cut, ASaveHasWholeStepsOfWorkersThatPushMeanwhile) {
   constexpr int kSaves = 12;
-  const Folder folder(std::string(plan::ToString(GetParam())));
+  const testing::TemporaryFolder folder;
   PsCluster cluster(2, kWorkers);
   std::atomic<bool> saved = false;
   RunWorkers(kWorkers, [&](int index) {
@@ -192,8 +179,8 @@ TEST_P(Cut, ASaveHasWholeStepsOfWorkersThatPushMeanwhile) {
     } else {
       for (int i = 0; i < kSaves; ++i) {
         ASSERT_OK(worker.Step());
-        ASSERT_OK(worker.Save(folder.path()));
-        ExpectOneCut(folder.path(), GetParam());
+        ASSERT_OK(worker.Save(folder.path().string()));
+        ExpectOneCut(folder.path().string(), GetParam());
       }
       saved = true;
     }
@@ -209,7 +196,7 @@ INSTANTIATE_TEST_SUITE_P(Synchronizer, Cut,
                          });
 
 TEST(AsyncCut, TrainerThreadsAreCutBetweenTheirSteps) {
-  const Folder folder("threads");
+  const testing::TemporaryFolder folder;
   PsCluster cluster(2, kWorkers);
   std::atomic<bool> saved = false;
   RunWorkers(2, [&](int index) {
@@ -225,8 +212,8 @@ TEST(AsyncCut, TrainerThreadsAreCutBetweenTheirSteps) {
     }
     for (int i = 0; i < 8; ++i) {
       ASSERT_OK(worker.Step());
-      ASSERT_OK(worker.Save(folder.path()));
-      ExpectOneCut(folder.path(), PsMode::kAsync);
+      ASSERT_OK(worker.Save(folder.path().string()));
+      ExpectOneCut(folder.path().string(), PsMode::kAsync);
     }
     saved = true;
   });
@@ -240,33 +227,33 @@ TEST(AsyncCut, AWorkerInTheMiddleOfAStepIsNamed) {
   const std::vector<float> gradients(ids.size(), 1.0f);
   const GradientsOfIds given{ids, gradients};
   ASSERT_OK(steps.sync().Offer(kLeft, {&given, 1}, {}));
-  const Folder folder("named");
+  const testing::TemporaryFolder folder;
   // As soon as the gradients are on their way.
   const base::Deadline patience = Soon();
   while (cluster.server(0).counters().num_pushed_keys == 0 &&
          !patience.expired()) {
     std::this_thread::yield();
   }
-  const Status late =
-      saves.client().Save(folder.path(), {}, base::Deadline::After(100ms));
+  const Status late = saves.client().Save(folder.path().string(), {},
+                                          base::Deadline::After(100ms));
   EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded) << late;
   EXPECT_THAT(late.message(), HasSubstr("worker 0 is in the middle of a step"));
   // Nobody waits for the save that was given up.
   ASSERT_OK(steps.sync().Offer(kRight, {&given, 1}, {}));
   ASSERT_OK(steps.sync().EndStep({}));
   ASSERT_OK(steps.sync().Flush({}));
-  ASSERT_OK(saves.client().Save(folder.path(), {}, Soon()));
+  ASSERT_OK(saves.client().Save(folder.path().string(), {}, Soon()));
 }
 
 TEST(AsyncCut, AWorkerThatIsLostInTheMiddleOfAStepHoldsUpNobody) {
-  const Folder folder("lost");
+  const testing::TemporaryFolder folder;
   PsCluster cluster(2, 2);
   Counting saves(cluster, 1, PsMode::kAsync);
   {
     Counting dies(cluster, 0, PsMode::kAsync);
     ASSERT_OK(dies.client().BeginTurn(Soon()).status());
   }
-  ASSERT_OK(saves.client().Save(folder.path(), {}, Soon()));
+  ASSERT_OK(saves.client().Save(folder.path().string(), {}, Soon()));
   // And one that dies while it saves.
   {
     auto dies = cluster.Client(0);

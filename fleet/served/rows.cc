@@ -246,7 +246,7 @@ Status InitializeDense(ps::PsClient& client, bool is_first_worker,
           client.InitializeDense(each.table, each.values, deadline));
     }
   }
-  RETURN_IF_ERROR(client.Barrier("first values", deadline));
+  RETURN_IF_ERROR(client.StartBarrier("first values", deadline));
   return values.empty() ? OkStatus() : client.PullDenseMany(values, deadline);
 }
 

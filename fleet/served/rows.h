@@ -26,7 +26,7 @@ using table::Key;
 // Tables by id; they are never removed. Thread-safe.
 class ServedTables final {
  public:
-  // One that is known is left as it is.
+  // A table that is known stays as it is.
   void Add(std::vector<ServedTable> tables);
   // Null when there is none.
   const ServedTable* Find(TableId id) const;
@@ -66,7 +66,7 @@ struct RowBatch {
               const LookupOptions& options);
 };
 
-// The same, where they are.
+// A batch whose keys and rows lie in memory of the caller.
 struct RowView {
   std::span<const Key> keys;
   std::span<const float> rows;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <latch>
 #include <map>
 #include <set>
 #include <string>
@@ -551,6 +552,58 @@ TEST_P(AllModes, AServerThatIsGoneIsNamed) {
   EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
   EXPECT_THAT(status.message(), HasSubstr("server"));
   EXPECT_THAT(status.message(), HasSubstr("emb"));
+}
+
+// A worker that is started again, alone, takes part from where the others are.
+TEST_P(AllModes, TakeAWorkerThatIsStartedAgain) {
+  ps::PsServerOptions go_on;
+  go_on.go_on_without_lost_workers = true;
+  PsCluster cluster(2, 2, go_on);
+  SynchronizerOptions options = Mode(GetParam());
+  options.geo_steps = 1;
+  const std::vector<int64_t> ids = {1, 2, 3, 4, 5, 6, 7, 8};
+  auto step = [&](Worker& worker) -> Status {
+    worker.Rows(ids);
+    RETURN_IF_ERROR(worker.Offer(ids, std::vector<float>(16, 1.0f)));
+    if (GetParam() == PsMode::kGeo) {
+      for (float& weight : worker.weights) weight -= 0.5f;
+    } else {
+      RETURN_IF_ERROR(worker.OfferDense(1, 0));
+    }
+    RETURN_IF_ERROR(worker.EndStep());
+    return worker.sync->Flush(worker.values());
+  };
+  std::latch is_gone(1);
+  std::latch has_gone_on(1);
+  std::latch is_back(1);
+  RunWorkers(2, [&](int index) {
+    auto worker = std::make_unique<Worker>(cluster, index, options);
+    ASSERT_OK(worker->sync->Initialize(worker->values()));
+    for (int i = 0; i < 3; ++i) ASSERT_OK(step(*worker));
+    if (index == 1) {
+      worker.reset();
+      is_gone.count_down();
+      has_gone_on.wait();
+      worker = std::make_unique<Worker>(cluster, index, options);
+      ASSERT_OK(worker->sync->Initialize(worker->values()));
+      is_back.count_down();
+    } else {
+      is_gone.wait();
+      for (int i = 0; i < 2; ++i) ASSERT_OK(step(*worker));
+      has_gone_on.count_down();
+      is_back.wait();
+      // The step that was the present one when it joined ends without it.
+      ASSERT_OK(step(*worker));
+    }
+    for (int i = 0; i < 3; ++i) ASSERT_OK(step(*worker));
+    ASSERT_OK(worker->sync->EndPass());
+    if (GetParam() == PsMode::kSync) {
+      // A mean of 1 at a rate of 0.5, in 3 + 2 + 1 + 3 steps.
+      EXPECT_THAT(worker->Rows({1, 8}), Each(1.0f - 4.5f));
+    }
+    ASSERT_OK(worker->sync->Stop(worker->values()));
+    ASSERT_OK(worker->client->Stop(Soon()));
+  });
 }
 
 TEST_P(AllModes, GoOnWithAServerThatCameBackFromItsLastSave) {
