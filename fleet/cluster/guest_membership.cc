@@ -9,7 +9,9 @@
 #include "fleet/base/log.h"
 #include "fleet/base/mutex.h"
 #include "fleet/channel/meet.h"
+#include "fleet/cluster/join_settings.h"
 #include "fleet/cluster/membership_protocol.h"
+#include "fleet/cluster/munge.h"
 #include "fleet/cluster/news_board.h"
 #include "fleet/cluster/remote_store.h"
 
@@ -35,6 +37,7 @@ class GuestMembership final : public Membership {
       : self_(std::move(self)),
         options_(options),
         host_(connection.own_host.empty() ? "127.0.0.1" : connection.own_host),
+        trust_(options_.trust),
         host_name_("rank 0 at " + connection.channel->peer()),
         store_({.send =
                     [this](std::string message) {
@@ -71,7 +74,7 @@ class GuestMembership final : public Membership {
   int size() const override { return static_cast<int>(self_.view.worker_num); }
   const std::string& job_id() const override { return job_id_; }
   const std::string& host() const override { return host_; }
-  const channel::Trust& trust() const override { return options_.trust; }
+  const channel::Trust& trust() const override { return trust_; }
   Store& store() override { return store_; }
   int Subscribe(std::function<void(const News&)> listener) override {
     return board_.Subscribe(std::move(listener));
@@ -87,6 +90,11 @@ class GuestMembership final : public Membership {
   void Leave(Deadline deadline) override;
 
  private:
+  struct Welcome {
+    std::string job_id;
+    channel::Secret secret;  // that rank 0 made; empty when all had one
+  };
+
   void OnMessage(std::string_view message);
   Status Handle(MessageKind kind, std::string_view rest);
   void OnNews(News news);
@@ -95,7 +103,8 @@ class GuestMembership final : public Membership {
   const JoinRequest self_;
   const JoinOptions options_;
   const std::string host_;
-  std::string job_id_;  // set before Join returns
+  channel::Trust trust_;  // these two are set before Join returns
+  std::string job_id_;
 
   NewsBoard board_;
 
@@ -103,7 +112,7 @@ class GuestMembership final : public Membership {
   base::CondVar changed_;
   std::string host_name_ GUARDED_BY(mutex_);  // of rank 0, for messages
   std::string missing_ GUARDED_BY(mutex_);
-  std::optional<std::string> welcome_ GUARDED_BY(mutex_);
+  std::optional<Welcome> welcome_ GUARDED_BY(mutex_);
   std::optional<Refusal> refusal_ GUARDED_BY(mutex_);
   bool leaving_ GUARDED_BY(mutex_) = false;
   bool host_left_ GUARDED_BY(mutex_) = false;
@@ -124,7 +133,8 @@ GuestMembership::Refusal GuestMembership::WaitForAll(WaitReporter& patience,
     {
       MutexLock lock(mutex_);
       if (welcome_) {
-        job_id_ = *welcome_;
+        job_id_ = welcome_->job_id;
+        if (trust_.secret.empty()) trust_.secret = welcome_->secret;
         return {};
       }
       if (refusal_) return *refusal_;
@@ -163,7 +173,7 @@ Status GuestMembership::Handle(MessageKind kind, std::string_view rest) {
       missing_ = reader.Text();
       return reader.Finish();
     case MessageKind::kWelcome:
-      welcome_ = reader.Text();
+      welcome_ = Welcome{reader.Text(), reader.Text()};
       return reader.Finish();
     case MessageKind::kRefused: {
       Refusal refusal;
@@ -225,15 +235,16 @@ void GuestMembership::Leave(Deadline deadline) {
 // Tries all guesses in turn until one of them is rank 0 of this job.
 class Search final {
  public:
-  Search(const Role& role, const MeetingPlace& place, JoinOptions& options,
+  Search(const Role& role, const MeetingPlace& place, JoinOptions options,
          Deadline deadline)
       : place_(place),
-        options_(options),
+        options_(std::move(options)),
         deadline_(deadline),
         self_(MakeJoinRequest(role, place)),
-        patience_(options.interrupt) {
+        patience_(options_.interrupt) {
+    NameHosts(role, options_.trust);
     meet_.self = {channel::ProcessKind::kWorker, self_.rank};
-    meet_.trust = options.trust;
+    meet_.trust = options_.trust;
     meet_.interrupt = [this] {
       return patience_.Check([this] {
         return base::Concat("rank ", self_.rank, ": waiting for rank 0 at ",
@@ -245,10 +256,12 @@ class Search final {
   Result<std::unique_ptr<Membership>> Run() {
     if (place_.addresses.size() > 1) return TryAll();
     base::Interrupt nobody;
+    const channel::Address& address = place_.addresses.front();
     while (true) {
-      ASSIGN_OR_RETURN(
-          channel::Connection connection,
-          channel::Connect(place_.addresses.front(), meet_, deadline_));
+      RETURN_IF_ERROR(
+          LearnSecret(address, deadline_, channel::AskForSealedSecret));
+      ASSIGN_OR_RETURN(channel::Connection connection,
+                       channel::Connect(address, meet_, deadline_));
       auto guest = Enter(std::move(connection));
       const auto refusal = guest->WaitForAll(patience_, deadline_);
       if (refusal.why.ok()) return guest;
@@ -272,9 +285,17 @@ class Search final {
     while (true) {
       for (const channel::Address& address : place_.addresses) {
         RETURN_IF_ERROR(meet_.interrupt());
-        Result<channel::Connection> connection = channel::TryToConnect(
-            address, meet_,
-            Earlier(deadline_, Deadline::After(kGuessPatience)));
+        const Deadline patience =
+            Earlier(deadline_, Deadline::After(kGuessPatience));
+        const Status learned =
+            LearnSecret(address, patience, channel::TryToAskForSealedSecret);
+        if (!learned.ok()) {
+          RETURN_IF_ERROR(meet_.interrupt());
+          failure = learned.WithContext("at " + address.ToString());
+          continue;
+        }
+        Result<channel::Connection> connection =
+            channel::TryToConnect(address, meet_, patience);
         RETURN_IF_ERROR(meet_.interrupt());
         if (!connection.ok()) {
           failure = connection.status().WithContext("at " + address.ToString());
@@ -297,8 +318,29 @@ class Search final {
     }
   }
 
+  // Takes the secret of who listens at `address`, where it is sealed for this
+  // user. `ask` is one of the two functions that ask for it.
+  template <typename Ask>
+  Status LearnSecret(const channel::Address& address, Deadline deadline,
+                     const Ask& ask) {
+    if (options_.munge == nullptr || address.is_local()) return OkStatus();
+    ASSIGN_OR_RETURN(const std::optional<std::string> sealed,
+                     ask(address, meet_, deadline));
+    if (!sealed.has_value()) {
+      return FailedPrecondition(
+          self_.Name(), ": who listens at ", address.ToString(),
+          " seals no secret by MUNGE, as this process would: is munged "
+          "running there?");
+    }
+    Result<channel::Secret> secret = options_.munge->Open(*sealed);
+    RETURN_IF_ERROR(secret.status().WithContext(base::Concat(
+        self_.Name(), ": the secret of who listens at ", address.ToString())));
+    options_.trust.secret = meet_.trust.secret = *std::move(secret);
+    return OkStatus();
+  }
+
   const MeetingPlace& place_;
-  const JoinOptions& options_;
+  JoinOptions options_;
   const Deadline deadline_;
   const JoinRequest self_;
   WaitReporter patience_;
@@ -311,7 +353,10 @@ Result<std::unique_ptr<Membership>> JoinAsGuest(const Role& role,
                                                 JoinOptions options,
                                                 Deadline deadline) {
   ASSIGN_OR_RETURN(const MeetingPlace place, FindMeetingPlace(role));
-  return Search(role, place, options, deadline).Run();
+  if (!place.addresses.front().is_local() && options.munge == nullptr) {
+    RETURN_IF_ERROR(CheckSecretRequired(options));
+  }
+  return Search(role, place, std::move(options), deadline).Run();
 }
 
 }  // namespace fleet::cluster

@@ -10,7 +10,10 @@
 
 #include "fleet/base/check.h"
 #include "fleet/base/log.h"
+#include "fleet/channel/hmac.h"
 #include "fleet/channel/socket.h"
+#include "fleet/cluster/join_settings.h"
+#include "fleet/cluster/munge.h"
 
 namespace fleet::cluster {
 namespace {
@@ -65,11 +68,25 @@ bool ListensAt(int fd, const MeetingPlace& place) {
   return false;
 }
 
+// Ranks that come without a secret get one where nobody else can hear it.
+Status ComeToSecret(const MeetingPlace& place, JoinOptions& options,
+                    channel::Trust& trust) {
+  if (!trust.secret.empty()) return OkStatus();
+  const bool inside_host = place.addresses.front().is_local();
+  if (channel::CanCheckSecrets() && (inside_host || options.munge != nullptr)) {
+    ASSIGN_OR_RETURN(trust.secret, channel::Secret::Random());
+    if (!inside_host) options.trust.secret = trust.secret;
+    return OkStatus();
+  }
+  return inside_host ? OkStatus() : CheckSecretRequired(options);
+}
+
 }  // namespace
 
 HostMembership::HostMembership(const Role& role, const MeetingPlace& place,
-                               JoinOptions options)
+                               JoinOptions options, channel::Trust trust)
     : options_(std::move(options)),
+      trust_(std::move(trust)),
       self_(MakeJoinRequest(role, place)),
       job_id_(RandomName()),
       service_(values_),
@@ -99,6 +116,11 @@ channel::MeetOptions HostMembership::MeetingOptions() const {
   options.self = {channel::ProcessKind::kWorker, 0};
   options.trust = options_.trust;
   options.interrupt = options_.interrupt;
+  if (options_.munge != nullptr) {
+    options.sealed_secret = [this] {
+      return options_.munge->Seal(options_.trust.secret);
+    };
+  }
   // Small: what goes through it is.
   options.shared_memory.ring_byte_size = 64 << 10;
   return options;
@@ -123,6 +145,13 @@ Status HostMembership::Open(const MeetingPlace& place, base::Descriptor socket,
   }
   const std::string& bound = listener_->address().host;
   if (!bound.empty() && !IsAnyHost(bound)) host_ = bound;
+  if (trust_.secret.empty() && !options_.launcher_warned &&
+      !channel::IsLoopback(bound)) {
+    FLEET_LOG(WARNING) << "This job has no secret: "
+                       << WhoCanJoin(trust_.named_hosts)
+                       << " can join it. Give all its processes the same "
+                          "FLEET_SECRET_FILE.";
+  }
   acceptor_ = std::jthread([this] { AcceptGuests(); });
   return OkStatus();
 }
@@ -163,8 +192,7 @@ void HostMembership::TakeIn(channel::Connection connection) {
   // The link's callbacks wait for this lock, so they find the guest.
   MutexLock lock(mutex_);
   const uint64_t id = next_guest_++;
-  if (reached_at_.empty() || reached_at_.starts_with("127.") ||
-      reached_at_ == "::1") {
+  if (reached_at_.empty() || channel::IsLoopback(reached_at_)) {
     reached_at_ = connection.own_host;
   }
   guest->link = std::make_unique<Lifeline>(
@@ -402,6 +430,9 @@ Status HostMembership::WaitForAll(Deadline deadline) {
         phase_ = Phase::kRunning;
         MessageWriter welcome;
         welcome.Text(job_id_);
+        welcome.Text(trust_.secret == options_.trust.secret
+                         ? std::string_view()
+                         : trust_.secret.text());
         SendToAllLocked(MakeMessage(MessageKind::kWelcome, std::move(welcome)),
                         -1);
         if (host_ == "127.0.0.1" && !reached_at_.empty()) host_ = reached_at_;
@@ -513,7 +544,14 @@ Result<std::unique_ptr<Membership>> JoinAsHost(const Role& role,
   if (ListensAt(options.listen_fd, place)) {
     listener = base::Descriptor::OfThisProcess(options.listen_fd);
   }
-  auto host = std::make_unique<HostMembership>(role, place, std::move(options));
+  channel::Trust trust = options.trust;
+  if (!alone) {
+    RETURN_IF_ERROR(ComeToSecret(place, options, trust));
+    NameHosts(role, options.trust);
+    NameHosts(role, trust);
+  }
+  auto host = std::make_unique<HostMembership>(role, place, std::move(options),
+                                               std::move(trust));
   if (!alone) {
     RETURN_IF_ERROR(host->Open(place, std::move(listener), deadline));
   }

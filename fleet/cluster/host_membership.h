@@ -31,8 +31,10 @@ namespace fleet::cluster {
 
 class HostMembership final : public Membership {
  public:
+  // `trust` is what the ranks go on with. Those that come with another secret
+  // than that of `options` are refused; the others are given this one.
   HostMembership(const Role& role, const MeetingPlace& place,
-                 JoinOptions options);
+                 JoinOptions options, channel::Trust trust);
   ~HostMembership() override;
 
   // Listens on `listener`, or at `place` if that is not valid.
@@ -45,7 +47,7 @@ class HostMembership final : public Membership {
   int size() const override { return static_cast<int>(self_.view.worker_num); }
   const std::string& job_id() const override { return job_id_; }
   const std::string& host() const override { return host_; }
-  const channel::Trust& trust() const override { return options_.trust; }
+  const channel::Trust& trust() const override { return trust_; }
   Store& store() override { return store_; }
   int Subscribe(std::function<void(const News&)> listener) override {
     return board_.Subscribe(std::move(listener));
@@ -96,6 +98,7 @@ class HostMembership final : public Membership {
   void RefuseAll(const Status& why, bool wait_for_others);
 
   const JoinOptions options_;
+  const channel::Trust trust_;
   const JoinRequest self_;
   const std::string job_id_;
   std::string host_ = "127.0.0.1";  // set before Join returns

@@ -13,6 +13,7 @@
 namespace fleet::cluster {
 namespace {
 
+using channel::Secret;
 using testing::AllOf;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
@@ -50,9 +51,11 @@ TEST(JoinSettings, TakesTheSecretOfTheFileFirst) {
   std::ofstream(path) << "of the file\n";
   ASSERT_EQ(chmod(path.c_str(), 0600), 0);
   Environment env = {{"FLEET_SECRET", "of the variable"}};
-  EXPECT_EQ(ReadJoinSettings(env)->options.trust.secret, "of the variable");
+  EXPECT_EQ(ReadJoinSettings(env)->options.trust.secret,
+            Secret::FromText("of the variable").value());
   env["FLEET_SECRET_FILE"] = path;
-  EXPECT_EQ(ReadJoinSettings(env)->options.trust.secret, "of the file");
+  EXPECT_EQ(ReadJoinSettings(env)->options.trust.secret,
+            Secret::FromText("of the file").value());
   std::ofstream(path) << "\n";
   EXPECT_THAT(ReadJoinSettings(env),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("empty")));
@@ -80,6 +83,72 @@ TEST(JoinSettings, TakesNoSecretThatOthersCanRead) {
   EXPECT_THAT(ReadSecretFile(path), HasCode(StatusCode::kInvalidArgument));
   std::filesystem::remove(path);
   EXPECT_THAT(ReadSecretFile("/dev"), HasCode(StatusCode::kInvalidArgument));
+}
+
+TEST(JoinSettings, CanRequireASecret) {
+  JoinOptions options = ReadJoinSettings({})->options;
+  EXPECT_OK(CheckSecretRequired(options));
+  const Environment env = {{"FLEET_REQUIRE_SECRET", "1"}};
+  options = ReadJoinSettings(env)->options;
+  EXPECT_THAT(CheckSecretRequired(options),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("FLEET_REQUIRE_SECRET"),
+                             HasSubstr("FLEET_SECRET_FILE"))));
+  options.trust.secret = "secret";
+  EXPECT_OK(CheckSecretRequired(options));
+  EXPECT_THAT(ReadJoinSettings({{"FLEET_REQUIRE_SECRET", "yes"}}),
+              HasCode(StatusCode::kInvalidArgument));
+}
+
+TEST(JoinSettings, TheKeyOfOpenMpisTransportsMakesASecret) {
+  Environment env = {{"OMPI_COMM_WORLD_RANK", "1"},
+                     {"OMPI_COMM_WORLD_SIZE", "2"},
+                     {"PMIX_NAMESPACE", "4711"},
+                     {"OMPI_MCA_orte_precondition_transports",
+                      "5fcdfc93795e9521-ba13de4976090394"}};
+  ASSERT_OK_AND_ASSIGN(const Role role, RoleFromEnvironment(env, true));
+  JoinOptions options;
+  ASSERT_OK(AddLaunchersSecret(role, env, options));
+  const Secret first = options.trust.secret;
+  EXPECT_EQ(first.text().size(), 64u);
+  // Names are seen by everybody on the host, and must not tell it.
+  EXPECT_EQ(role.meeting_name.find(first.text().substr(0, 16)),
+            std::string::npos);
+  env["OMPI_MCA_orte_precondition_transports"].back() = '5';
+  options = {};
+  ASSERT_OK(AddLaunchersSecret(role, env, options));
+  EXPECT_FALSE(options.trust.secret == first);
+  // One that was given goes before it.
+  options.trust.secret = "given";
+  ASSERT_OK(AddLaunchersSecret(role, env, options));
+  EXPECT_EQ(options.trust.secret, "given");
+  // And no other launcher's variables make one.
+  env.erase("OMPI_MCA_orte_precondition_transports");
+  options = {};
+  ASSERT_OK(AddLaunchersSecret(role, env, options));
+  EXPECT_TRUE(options.trust.secret.empty());
+}
+
+TEST(JoinSettings, NamesTheHostsOfAJobWithoutASecret) {
+  Role role;
+  role.worker_num = 3;
+  role.worker_endpoints = {{"10.0.0.1", 1}, {"10.0.0.2", 1}, {"10.0.0.1", 2}};
+  role.server_endpoints = {{"10.0.0.3", 1}};
+  channel::Trust trust;
+  NameHosts(role, trust);
+  EXPECT_THAT(trust.named_hosts,
+              testing::ElementsAre("10.0.0.1", "10.0.0.2", "10.0.0.3"));
+  EXPECT_EQ(WhoCanJoin(trust.named_hosts),
+            "whoever reaches its ports from 10.0.0.1, 10.0.0.2, 10.0.0.3");
+  EXPECT_EQ(WhoCanJoin({}), "whoever reaches its ports");
+  channel::Trust of_some;
+  role.worker_num = 4;  // of one of which nobody knows where it is
+  NameHosts(role, of_some);
+  EXPECT_TRUE(of_some.named_hosts.empty());
+  role.worker_num = 3;
+  channel::Trust with_secret = {"secret"};
+  NameHosts(role, with_secret);
+  EXPECT_TRUE(with_secret.named_hosts.empty());
 }
 
 TEST(JoinSettings, TakesTheNumberOfTheLaunchersSocket) {

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <string>
 
+#include "fleet/channel/secret.h"
 #include "fleet/cluster/name_hash.h"
 #include "fleet/cluster/slurm.h"
 
@@ -183,7 +184,10 @@ Result<Role> RoleFromOpenMpi(const Environment& env) {
   // users see names that are taken, so that it holds a hash.
   const auto key = Find(env, "OMPI_MCA_orte_precondition_transports");
   if (key && !role.meeting_name.empty()) {
-    role.meeting_name += base::Concat("-", NameDigits(*key));
+    const auto digits = channel::Secret::Derive(*key, "fleet meeting name");
+    role.meeting_name += base::Concat(
+        "-", digits.ok() ? std::string(digits->text().substr(0, 16))
+                         : NameDigits(*key));
   }
   RETURN_IF_ERROR(ReadMaster(env, role));
   return role;

@@ -8,7 +8,8 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
-#include <unistd.h>
+
+#include "fleet/base/descriptor.h"
 
 namespace fleet::cluster {
 namespace {
@@ -18,24 +19,23 @@ namespace {
 constexpr timeval kPatience = {.tv_sec = 0, .tv_usec = 200'000};
 
 void Send(const LauncherPlace& place, LauncherWord word) {
-  const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return;
-  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof(kPatience));
+  const base::Descriptor fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return;
+  setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof(kPatience));
   sockaddr_un address = {.sun_family = AF_UNIX};
   // An abstract name begins with a zero.
   std::memcpy(address.sun_path + 1, place.address.data(), place.address.size());
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
                                            place.address.size());
   const std::string datagram = EncodeWord(word, place.process);
-  (void)!sendto(fd, datagram.data(), datagram.size(), MSG_NOSIGNAL,
+  (void)!sendto(fd.get(), datagram.data(), datagram.size(), MSG_NOSIGNAL,
                 reinterpret_cast<const sockaddr*>(&address), size);
-  close(fd);
 }
 
 }  // namespace
 
 void TellLauncher(LauncherWord word) {
-  if (word != LauncherWord::kMet) {
+  if (word == LauncherWord::kFailed || word == LauncherWord::kOthersFailed) {
     static std::atomic<bool> said = false;
     if (said.exchange(true)) return;
   }
@@ -68,7 +68,7 @@ std::string EncodeWord(LauncherWord word, std::string_view process) {
 
 Result<SaidWord> DecodeWord(std::string_view datagram) {
   for (LauncherWord word : {LauncherWord::kMet, LauncherWord::kFailed,
-                            LauncherWord::kOthersFailed}) {
+                            LauncherWord::kOthersFailed, LauncherWord::kLost}) {
     if (datagram.size() > 1 && datagram.front() == static_cast<char>(word)) {
       return SaidWord{word, std::string(datagram.substr(1))};
     }

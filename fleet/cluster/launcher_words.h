@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // What a process tells the launcher that started it, in one direction: that its
-// ranks met, and whose failure its own end follows from. Of several processes
+// ranks met, whose failure its own end follows from, and that updates are lost.
+// Of several processes
 // that fail the launcher shows first one that did not fail because of another;
 // when processes end is too close together to tell them apart by it.
 //
@@ -23,10 +24,13 @@ enum class LauncherWord : char {
   kMet = 'm',           // this process has met the other ranks of its job
   kFailed = 'f',        // it fails by itself
   kOthersFailed = 'o',  // another process has failed; if it fails, by that
+  // It knows of updates that a server acknowledged and lost; its log says
+  // which.
+  kLost = 'l',
 };
 
 // The first of kFailed and kOthersFailed that is said counts; later ones are
-// not sent.
+// not sent. The others may be said at any time.
 void TellLauncher(LauncherWord word);
 
 // Where a launcher listens: an abstract unix address for datagrams, and the

@@ -29,9 +29,21 @@
 
 namespace fleet::cluster {
 
+class Munge;
+
 struct JoinOptions {
-  // What all processes of the job know; empty: everybody is believed.
+  // How the ranks know each other. Without a secret they come to one by
+  // themselves where they can: ranks that meet inside a host take that of rank
+  // 0, because only processes of this user reach it there; and see `munge`.
   channel::Trust trust;
+  // Not null: without a secret, ranks that meet over the network take that of
+  // rank 0, which it gives to everybody in a credential of MUNGE. All ranks
+  // have it or none.
+  std::shared_ptr<Munge> munge;
+  // A job whose ranks come to no secret is refused with FailedPrecondition;
+  // otherwise rank 0 warns of it, unless a launcher has done so.
+  bool requires_secret = false;
+  bool launcher_warned = false;
   // A socket that the launcher gave this process, or -1. Rank 0 takes it if it
   // listens where the ranks meet, and after Leave it is open for the next job
   // of this process. Else it is left alone: a process may start others, or join
@@ -80,6 +92,7 @@ class Membership {
   virtual const std::string& job_id() const = 0;
   // The address of this host on the way to rank 0: where others can reach it.
   virtual const std::string& host() const = 0;
+  // That of JoinOptions, with the secret to which the ranks came.
   virtual const channel::Trust& trust() const = 0;
 
   // Common to all ranks. Once a rank has died, calls that wait, or would have

@@ -127,6 +127,49 @@ TEST(Membership, AllRanksAgreeOnWhatTheJobIs) {
   EXPECT_NE(job[0].job_id(), Job(1)[0].job_id());
 }
 
+// Roles of a launcher that gives a name and no secret.
+Role Named(int rank, const std::string& name) {
+  Role role;
+  role.is_collective = true;
+  role.source = RoleSource::kPmi;
+  role.index = rank;
+  role.worker_num = 2;
+  role.local_size = 2;
+  role.meeting_name = name;
+  return role;
+}
+
+TEST(Membership, RanksThatMeetInsideAHostComeToASecretByThemselves) {
+  const std::string name = "membership-test-" + std::to_string(getpid());
+  std::unique_ptr<Membership> members[2];
+  JoinOptions options;
+  options.requires_secret = true;
+  std::thread one([&] {
+    auto joined = Membership::Join(Named(1, name), options, Soon());
+    EXPECT_OK(joined);
+    if (joined.ok()) members[1] = *std::move(joined);
+  });
+  auto joined = Membership::Join(Named(0, name), options, Soon());
+  one.join();
+  ASSERT_OK(joined);
+  members[0] = *std::move(joined);
+  ASSERT_TRUE(members[1]);
+  EXPECT_EQ(members[0]->trust().secret.text().size(), 64u);
+  EXPECT_EQ(members[0]->trust().secret, members[1]->trust().secret);
+}
+
+TEST(Membership, AJobThatRequiresASecretDoesNotBeginWithout) {
+  Port port;
+  JoinOptions options;
+  options.requires_secret = true;
+  for (int rank : {0, 1}) {
+    EXPECT_THAT(
+        Membership::Join(Worker(rank, 2, port.endpoint()), options, Soon()),
+        StatusIs(StatusCode::kFailedPrecondition,
+                 HasSubstr("FLEET_REQUIRE_SECRET")));
+  }
+}
+
 TEST(Membership, ADeathIsToldToAllOthers) {
   Job job(3);
   Reader at_zero(job[0]);

@@ -17,6 +17,9 @@ namespace {
 using base::Deadline;
 using base::MutexLock;
 
+// What a name costs beside its bytes, about.
+constexpr size_t kEntryByteSize = 128;
+
 // "0, 3 and 17 more": a thousand names help nobody.
 constexpr size_t kMaxNamed = 8;
 
@@ -93,7 +96,7 @@ Status InProcessStore::Set(std::string_view key, std::string_view value,
   {
     MutexLock lock(mutex_);
     RETURN_IF_ERROR(aborted_);
-    PutLocked(key, value, completions);
+    RETURN_IF_ERROR(PutLocked(key, value, completions));
   }
   Complete(completions);
   return OkStatus();
@@ -134,7 +137,7 @@ Result<int64_t> InProcessStore::Add(std::string_view key, int64_t amount,
       return InvalidArgument("store: add to ", key, ": ", number, " and ",
                              amount, " do not fit in 64 bits");
     }
-    PutLocked(key, std::to_string(sum), completions);
+    RETURN_IF_ERROR(PutLocked(key, std::to_string(sum), completions));
   }
   Complete(completions);
   return sum;
@@ -152,7 +155,7 @@ Result<std::optional<std::string>> InProcessStore::CompareAndSet(
       value = found->second;
     }
     if (value != expected) return value;
-    PutLocked(key, desired, completions);
+    RETURN_IF_ERROR(PutLocked(key, desired, completions));
   }
   Complete(completions);
   return std::optional<std::string>(desired);
@@ -189,20 +192,26 @@ bool InProcessStore::StartWait(CallId id, const std::vector<std::string>& keys,
     MutexLock lock(mutex_);
     if (WaitsLocked(id)) return false;
     std::vector<std::string_view> missing;
+    size_t byte_size = kEntryByteSize;
     for (const std::string& key : keys) {
       if (!values_.contains(key)) missing.push_back(key);
+      byte_size += 2 * (kEntryByteSize + key.size());  // also in wanted_
     }
+    const Status room = CheckRoomLocked(byte_size);
     if (!aborted_.ok()) {
       values = aborted_;
     } else if (missing.empty()) {
       values = ValuesLocked(keys);
     } else if (!waits_ended_.ok()) {
       values = waits_ended_;
+    } else if (!room.ok()) {
+      values = room;
     } else {
       for (std::string_view key : missing) {
         wanted_[std::string(key)].push_back(id);
       }
-      waits_.emplace(id, WaitCall{keys, missing.size(), std::move(done)});
+      waits_.emplace(id, WaitCall{Share(taken_, byte_size), keys,
+                                  missing.size(), std::move(done)});
       return true;
     }
   }
@@ -226,6 +235,8 @@ bool InProcessStore::StartBarrier(CallId id, std::string_view name, int member,
     Gathering& gathering = at->second;
     const bool is_last =
         gathering.arrived.size() + 1 == static_cast<size_t>(size);
+    const size_t byte_size = 2 * (kEntryByteSize + name.size());
+    const Status room = CheckRoomLocked(byte_size);
     if (!aborted_.ok()) {
       outcome = aborted_;
     } else if (gathering.size != size) {
@@ -245,10 +256,13 @@ bool InProcessStore::StartBarrier(CallId id, std::string_view name, int member,
       gathering.arrived.clear();
     } else if (!waits_ended_.ok()) {
       outcome = waits_ended_;
+    } else if (!room.ok()) {
+      outcome = room;
     } else {
       gathering.arrived.emplace(member, id);
       barriers_.emplace(
-          id, BarrierCall{std::string(name), member, std::move(done)});
+          id, BarrierCall{Share(taken_, byte_size), std::string(name), member,
+                          std::move(done)});
       return true;
     }
     if (gathering.arrived.empty()) gatherings_.erase(at);
@@ -300,11 +314,29 @@ uint64_t InProcessStore::NextNumber() {
   return next_number_++;
 }
 
-void InProcessStore::PutLocked(std::string_view key, std::string_view value,
-                               Completions& completions) {
+Status InProcessStore::CheckRoomLocked(size_t byte_size) const {
+  if (byte_size <= max_byte_size_ - std::min(taken_, max_byte_size_)) {
+    return OkStatus();
+  }
+  return FailedPrecondition(
+      "store: full: it has ", taken_, " bytes of at most ", max_byte_size_,
+      ", and ", byte_size, " more are to come; it is for short texts");
+}
+
+Status InProcessStore::PutLocked(std::string_view key, std::string_view value,
+                                 Completions& completions) {
+  const auto old = values_.find(key);
+  const size_t byte_size = kEntryByteSize + key.size() + value.size();
+  const size_t old_byte_size =
+      old == values_.end() ? 0
+                           : kEntryByteSize + key.size() + old->second.size();
+  if (byte_size > old_byte_size) {
+    RETURN_IF_ERROR(CheckRoomLocked(byte_size - old_byte_size));
+  }
+  taken_ += byte_size - old_byte_size;
   values_.insert_or_assign(std::string(key), std::string(value));
   const auto found = wanted_.find(key);
-  if (found == wanted_.end()) return;
+  if (found == wanted_.end()) return OkStatus();
   const std::vector<CallId> callers = std::move(found->second);
   wanted_.erase(found);
   for (CallId id : callers) {
@@ -315,6 +347,7 @@ void InProcessStore::PutLocked(std::string_view key, std::string_view value,
          values = ValuesLocked(at->second.keys)] { done(values); });
     waits_.erase(at);
   }
+  return OkStatus();
 }
 
 Result<std::vector<std::string>> InProcessStore::ValuesLocked(

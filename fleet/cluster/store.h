@@ -20,6 +20,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "fleet/base/deadline.h"
@@ -30,12 +31,15 @@ namespace fleet::cluster {
 
 // Every call ends by its deadline with DeadlineExceeded at the latest, fails
 // with the reason of Abort() once that was called, and otherwise fails only as
-// said below. A call that needs not wait does its work even when its deadline
-// has passed. Values are any bytes. Thread-safe.
+// said below; a store that is full refuses what would make it larger with
+// FailedPrecondition. A call that needs not wait does its work even when its
+// deadline has passed. Values are any bytes. Thread-safe.
 class Store {
  public:
   // No job has more ranks.
   static constexpr int kMaxBarrierSize = 1 << 20;
+  // All names and values, and those of calls that wait.
+  static constexpr size_t kMaxByteSize = size_t{256} << 20;
 
   virtual ~Store() = default;
 
@@ -83,7 +87,8 @@ class Store {
 // call when it is destroyed: Abort() and join the threads first.
 class InProcessStore final : public Store {
  public:
-  InProcessStore() = default;
+  explicit InProcessStore(size_t max_byte_size = kMaxByteSize)
+      : max_byte_size_(max_byte_size) {}
 
   Status Set(std::string_view key, std::string_view value,
              base::Deadline deadline) override;
@@ -128,7 +133,28 @@ class InProcessStore final : public Store {
   void EndWaits(Status reason);
 
  private:
+  // Bytes that something takes of the store, until it is gone.
+  class Share final {
+   public:
+    Share(size_t& taken, size_t byte_size)
+        : taken_(&taken), byte_size_(byte_size) {
+      taken += byte_size;
+    }
+    Share(Share&& other) noexcept
+        : taken_(std::exchange(other.taken_, nullptr)),
+          byte_size_(other.byte_size_) {}
+    Share& operator=(Share&&) = delete;
+    ~Share() {
+      if (taken_ != nullptr) *taken_ -= byte_size_;
+    }
+
+   private:
+    size_t* taken_;
+    size_t byte_size_;
+  };
+
   struct WaitCall {
+    Share share;
     std::vector<std::string> keys;
     size_t num_missing;
     WaitDone done;
@@ -139,6 +165,7 @@ class InProcessStore final : public Store {
     std::map<int, CallId> arrived;
   };
   struct BarrierCall {
+    Share share;
     std::string name;
     int member;
     BarrierDone done;
@@ -150,16 +177,19 @@ class InProcessStore final : public Store {
   bool WaitsLocked(CallId id) const REQUIRES(mutex_) {
     return waits_.contains(id) || barriers_.contains(id);
   }
-  void PutLocked(std::string_view key, std::string_view value,
-                 Completions& completions) REQUIRES(mutex_);
+  Status PutLocked(std::string_view key, std::string_view value,
+                   Completions& completions) REQUIRES(mutex_);
+  Status CheckRoomLocked(size_t byte_size) const REQUIRES(mutex_);
   Result<std::vector<std::string>> ValuesLocked(
       const std::vector<std::string>& keys) const REQUIRES(mutex_);
   void ExpireLocked(CallId id, Completions& completions) REQUIRES(mutex_);
   void EndAllLocked(const Status& reason, Completions& completions)
       REQUIRES(mutex_);
 
+  const size_t max_byte_size_;
   base::Mutex mutex_;
   uint64_t next_number_ GUARDED_BY(mutex_) = 0;
+  size_t taken_ GUARDED_BY(mutex_) = 0;  // bytes; before what has a Share
   std::map<std::string, std::string, std::less<>> values_ GUARDED_BY(mutex_);
   std::map<CallId, WaitCall> waits_ GUARDED_BY(mutex_);
   // Who waits for a key that has no value.

@@ -23,6 +23,8 @@ std::unique_ptr<StoreGroup> MakeInProcess(int) {
   return std::make_unique<InProcessGroup>();
 }
 
+using testing::HasSubstr;
+
 INSTANTIATE_TEST_SUITE_P(InProcess, StoreConformance,
                          testing::Values(MakeInProcess));
 
@@ -71,6 +73,45 @@ TEST(InProcessStore, TwoCallsOfOneIdDoNotWait) {
   EXPECT_FALSE(store.StartBarrier(id, "all", 1, 2, barrier_done));
   EXPECT_TRUE(store.StartBarrier({2, 7}, "all", 1, 2, barrier_done));
   EXPECT_EQ(num_done, 4);
+}
+
+TEST(InProcessStore, RefusesWhatIsMoreThanItHasRoomFor) {
+  InProcessStore store(10'000);
+  const std::string half(5'000, 'x');
+  ASSERT_OK(store.Set("a", half, Soon()));
+  EXPECT_THAT(store.Set("b", half, Soon()),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("full")));
+  EXPECT_THAT(store.CompareAndSet("b", std::nullopt, half, Soon()),
+              HasCode(StatusCode::kFailedPrecondition));
+  // What takes the place of another counts once.
+  for (int i = 0; i < 10; ++i) ASSERT_OK(store.Set("a", half, Soon()));
+  ASSERT_OK(store.Set("a", "", Soon()));
+  ASSERT_OK(store.Set("b", half, Soon()));
+  EXPECT_OK(store.Add("count", 1, Soon()));
+}
+
+TEST(InProcessStore, CallsThatWaitTakeRoomUntilTheyEnd) {
+  InProcessStore store(10'000);
+  const std::vector<std::string> keys = {std::string(3'000, 'k')};
+  std::vector<Status> ended;
+  auto done = [&](const Result<std::vector<std::string>>& values) {
+    ended.push_back(values.status());
+  };
+  ASSERT_TRUE(store.StartWait({1, 1}, keys, done));
+  ASSERT_TRUE(store.StartWait({1, 2}, keys, done));
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_THAT(ended[0], HasCode(StatusCode::kFailedPrecondition));
+  const std::string name(4'000, 'n');
+  auto met = [&](const Status& status) { ended.push_back(status); };
+  ASSERT_TRUE(store.StartBarrier({1, 3}, name, 0, 2, met));
+  ASSERT_EQ(ended.size(), 2u);
+  EXPECT_THAT(ended[1], HasCode(StatusCode::kFailedPrecondition));
+  store.ExpireCaller(1);
+  EXPECT_EQ(ended.size(), 3u);
+  ASSERT_TRUE(store.StartBarrier({1, 3}, name, 0, 2, met));
+  EXPECT_EQ(ended.size(), 3u);  // it waits
+  store.ExpireCaller(1);
+  EXPECT_EQ(ended.size(), 4u);
 }
 
 }  // namespace

@@ -120,8 +120,10 @@ int RunGuarded(const std::function<int(const GuardedJob&)>& job) {
   // An ignored SIGCHLD would reap children by itself.
   signal(SIGCHLD, SIG_DFL);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  int alive[2];
-  FLEET_CHECK_EQ(pipe2(alive, O_CLOEXEC), 0);
+  int ends[2];
+  FLEET_CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
+  base::Descriptor front_gone(ends[0]);
+  base::Descriptor alive(ends[1]);  // until the first process ends
   const pid_t child = fork();
   if (child < 0) {
     std::perror("fleetrun: fork");
@@ -129,7 +131,7 @@ int RunGuarded(const std::function<int(const GuardedJob&)>& job) {
   }
   const base::Descriptor signals(signalfd(-1, &set, SFD_CLOEXEC));
   if (child > 0) {
-    close(alive[0]);
+    (void)front_gone.Close();
     return WaitForJob(child, signals.get());
   }
   // Away from signals that a terminal or a kill -PGRP sends to the first. It
@@ -138,8 +140,7 @@ int RunGuarded(const std::function<int(const GuardedJob&)>& job) {
   setpgid(0, 0);
   signal(SIGTTOU, SIG_IGN);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  close(alive[1]);
-  const base::Descriptor front_gone(alive[0]);
+  (void)alive.Close();
   const int code = job({signals.get(), front_gone.get()});
   EndDescendants();
   std::fflush(nullptr);

@@ -88,7 +88,7 @@ Status LocalJob::Start(JobCommands commands, cluster::Environment env,
 Status LocalJob::StartOne(Running& process, int listen_fd) {
   const base::Descriptor log(open(process.log_path.c_str(),
                                   O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC,
-                                  0666));
+                                  0640));
   if (!log.valid()) return ErrnoStatus(errno, process.log_path);
   process.log_begin = lseek(log.get(), 0, SEEK_END);
   const bool is_server = process.plan->kind == cluster::RoleKind::kServer;
@@ -111,9 +111,12 @@ Status LocalJob::StartOne(Running& process, int listen_fd) {
 
 bool LocalJob::RestartServer(Running& failed) {
   if (end_.num_server_restarts >= options_.max_server_restarts) return false;
+  // It has ended because of what it does not have: it would again.
+  if (failed.knows_of_loss && !WasKilled(failed.wait_status)) return false;
   const std::string note = NoteOf(plan_, *failed.plan);
   const std::string name = NameOf(plan_, *failed.plan);
-  if (access(note.c_str(), R_OK) != 0) {
+  const bool logs = DurabilityOf(plan_, env_) != "none";
+  if (!logs && access(note.c_str(), R_OK) != 0) {
     WriteError(base::Concat("fleetrun: ", name,
                             " has not saved anything from which it could be "
                             "started again\n"));
@@ -122,8 +125,9 @@ bool LocalJob::RestartServer(Running& failed) {
   ++end_.num_server_restarts;
   Say(LogSeverity::WARNING,
       base::Concat(Report(failed), "fleetrun: starting ", name,
-                   " again from its last save (", end_.num_server_restarts,
-                   " of ", options_.max_server_restarts, ")\n"));
+                   " again from its ", logs ? "log" : "last save", " (",
+                   end_.num_server_restarts, " of ",
+                   options_.max_server_restarts, ")\n"));
   const Status started = StartOne(failed, failed.listener.get());
   if (!started.ok()) WriteError(started.message() + "\n");
   return started.ok();
@@ -175,6 +179,7 @@ JobEnd LocalJob::Wait() {
   if (end_.exit_code == 0) hosts_.TellDone();
   FinishScreen();
   RemarkIfNeverMet();
+  RemarkIfLost();
   if (plan_.num_local(cluster::RoleKind::kServer) > 0 && end_.exit_code == 0) {
     Say(LogSeverity::INFO, servers_were_told_
                                ? "fleetrun: the servers did not end by "
@@ -281,6 +286,8 @@ void LocalJob::HearWords() {
       if (LogNameOf(*process.plan) != word.process) continue;
       if (word.word == cluster::LauncherWord::kMet) {
         process.has_met = true;
+      } else if (word.word == cluster::LauncherWord::kLost) {
+        process.knows_of_loss = true;
       } else if (!process.said) {
         process.said = word.word;
       }
@@ -386,6 +393,17 @@ void LocalJob::RemarkIfNeverMet() const {
                    "Fleet fleet.init(is_collective=True) or "
                    "paddle.distributed.init_parallel_env() makes them one "
                    "job\n"));
+}
+
+void LocalJob::RemarkIfLost() const {
+  for (const Running& process : running_) {
+    if (!process.knows_of_loss) continue;
+    Say(LogSeverity::WARNING,
+        base::Concat("fleetrun: updates are lost that a server had "
+                     "acknowledged before it was started again; ",
+                     NameOf(plan_, *process.plan), " says which in its log, ",
+                     process.log_path, "\n"));
+  }
 }
 
 void LocalJob::End(int signal) {

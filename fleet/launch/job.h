@@ -84,7 +84,8 @@ class LocalJob final {
     // What it said first of its failure, or that of others.
     std::optional<cluster::LauncherWord> said;
     bool has_met = false;
-    base::Descriptor listener;  // of a server that may be started again
+    bool knows_of_loss = false;  // see LauncherWord::kLost
+    base::Descriptor listener;   // of a server that may be started again
     int num_starts = 0;
 
     // Whether it failed because another process did, as far as is known.
@@ -128,6 +129,8 @@ class LocalJob final {
   std::string Report(const Running& failed) const;
   // A warning where ranks ended well and never met: each trained for itself.
   void RemarkIfNeverMet() const;
+  // A warning where servers lost what they had acknowledged.
+  void RemarkIfLost() const;
   // Sends `signal` to those that run, and sets the time of SIGKILL.
   void End(int signal);
   void CheckDeadline();

@@ -13,7 +13,7 @@
 #include <functional>
 #include <optional>
 #include <poll.h>
-#include <sys/random.h>
+#include <random>
 #include <sys/signalfd.h>
 #include <thread>
 #include <unistd.h>
@@ -21,6 +21,7 @@
 #include "fleet/base/deadline.h"
 #include "fleet/base/descriptor.h"
 #include "fleet/channel/hmac.h"
+#include "fleet/channel/secret.h"
 #include "fleet/cluster/join_settings.h"
 #include "fleet/launch/guard.h"
 #include "fleet/launch/job.h"
@@ -31,6 +32,7 @@
 #include "fleet/launch/ports.h"
 #include "fleet/launch/process.h"
 #include "fleet/launch/screen.h"
+#include "fleet/launch/secret_file.h"
 #include "fleet/launch/text.h"
 #include "fleet/launch/watch.h"
 
@@ -45,27 +47,12 @@ std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-Result<std::string> RandomSecret() {
-  unsigned char bytes[32];
-  if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) {
-    return ErrnoStatus(errno, "a random job secret");
-  }
-  std::string text;
-  char digits[3];
-  for (unsigned char byte : bytes) {
-    std::snprintf(digits, sizeof(digits), "%02x", byte);
-    text += digits;
-  }
-  return text;
-}
-
-// Where the build has no OpenSSL, nobody could check one.
-bool CanCheckSecrets() { return channel::HmacSha256("key", {}).ok(); }
-
-// What the user gives; else one of our own for a job on this host.
-Status ChooseSecret(const LaunchOptions& options,
-                    const cluster::Environment& env, bool one_host,
-                    LaunchPlan& plan) {
+// What the user gives; else one of our own for a job on this host. Returns the
+// memory that the processes read it from, where it is in no file of the user's.
+Result<std::optional<SecretFile>> ChooseSecret(const LaunchOptions& options,
+                                               const cluster::Environment& env,
+                                               bool one_host,
+                                               LaunchPlan& plan) {
   const auto given = cluster::Find(env, "FLEET_SECRET");
   const auto given_file = cluster::Find(env, "FLEET_SECRET_FILE");
   if (options.secret_file || given_file) {
@@ -73,16 +60,37 @@ Status ChooseSecret(const LaunchOptions& options,
         options.secret_file ? *options.secret_file : std::string(*given_file);
     RETURN_IF_ERROR(cluster::ReadSecretFile(path).status());
     plan.secret_file = std::filesystem::absolute(path);
-  } else if (given && !given->empty()) {
-    plan.secret = *given;
-  } else if (!one_host) {
-    Say(LogSeverity::WARNING,
-        LogLine("WARNING", __FILE__, __LINE__,
-                "This job has no secret: whoever reaches its ports can "
-                "join it. Give all hosts the same --secret-file."));
-  } else if (CanCheckSecrets()) {
-    ASSIGN_OR_RETURN(plan.secret, RandomSecret());
+    return std::nullopt;
   }
+  channel::Secret secret;
+  if (given && !given->empty()) {
+    secret = *given;
+  } else if (one_host && channel::CanCheckSecrets()) {
+    ASSIGN_OR_RETURN(secret, channel::Secret::Random());
+  } else {
+    return std::nullopt;
+  }
+  ASSIGN_OR_RETURN(SecretFile file, SecretFile::Make(secret));
+  plan.secret_file = file.path();
+  return file;
+}
+
+// A job of several hosts without a secret: refused where one is required,
+// otherwise a warning.
+Status CheckSecret(const LaunchPlan& plan, const cluster::Environment& env,
+                   bool hosts_are_named) {
+  if (plan.secret_file.has_value()) return OkStatus();
+  ASSIGN_OR_RETURN(const cluster::JoinSettings join,
+                   cluster::ReadJoinSettings(env));
+  RETURN_IF_ERROR(cluster::CheckSecretRequired(join.options));
+  const std::vector<std::string> named =
+      hosts_are_named ? plan.hosts : std::vector<std::string>();
+  Say(LogSeverity::WARNING,
+      LogLine(
+          "WARNING", __FILE__, __LINE__,
+          base::Concat("This job has no secret: ", cluster::WhoCanJoin(named),
+                       " can join it. Give all hosts the same "
+                       "--secret-file.")));
   return OkStatus();
 }
 
@@ -206,6 +214,7 @@ Result<std::vector<HostLink>> MeetHosts(
                    cluster::ReadJoinSettings(
                        ProcessEnvironment(plan, plan.processes.front(), env)));
   options.trust = join.options.trust;
+  if (!master) options.trust.named_hosts = plan.hosts;
   options.deadline = base::Deadline::After(join.start_timeout);
   if (!master) {
     const cluster::Endpoint place = MeetingEndpoint(plan, plan.own_host);
@@ -269,7 +278,9 @@ Result<JobEnd> RunOnce(const LaunchOptions& options,
                        int attempt) {
   ASSIGN_OR_RETURN(ReservedPorts ports, ReservePorts(plan));
   const bool one_host = !master && plan.hosts.size() == 1;
-  RETURN_IF_ERROR(ChooseSecret(options, env, one_host, plan));
+  ASSIGN_OR_RETURN(const std::optional<SecretFile> secret,
+                   ChooseSecret(options, env, one_host, plan));
+  if (!one_host) RETURN_IF_ERROR(CheckSecret(plan, env, !master));
   ASSIGN_OR_RETURN(std::vector<HostLink> links,
                    MeetHosts(guard, env, master, ports, plan));
   HostWatch hosts(std::move(links));
@@ -288,6 +299,27 @@ Result<JobEnd> RunOnce(const LaunchOptions& options,
            cluster::Find(env, "FLEET_PS_GO_ON") == "1"});
   RETURN_IF_ERROR(job.Start(commands, env, std::move(ports)));
   return job.Wait();
+}
+
+// Where the servers of this job log. What a job left in the own log folder that
+// did not end well is of no use to this one; in a folder that the user names
+// other jobs may run, so this one has a folder there.
+Result<std::filesystem::path> ServerLogs(const LaunchOptions& options,
+                                         const cluster::Environment& env) {
+  const auto given = cluster::Find(env, "FLEET_PS_LOG_DIR");
+  if (given.has_value() && !given->empty()) {
+    std::random_device random;
+    return std::filesystem::absolute(*given) /
+           base::Concat("job.", ::getpid(), ".", random());
+  }
+  const std::filesystem::path own =
+      std::filesystem::absolute(options.log_dir) / "ps";
+  std::error_code error;
+  std::filesystem::remove_all(own, error);
+  if (error) {
+    return InvalidArgument("--log_dir: ", own.string(), ": ", error.message());
+  }
+  return own;
 }
 
 Result<int> RunJob(LaunchOptions options, const cluster::Environment& env,
@@ -328,13 +360,22 @@ Result<int> RunJob(LaunchOptions options, const cluster::Environment& env,
                              " is for jobs on one host: should this job fail, "
                              "it is not started again.")));
   }
+  ASSIGN_OR_RETURN(const std::filesystem::path server_logs,
+                   ServerLogs(options, env));
   for (int attempt = 0;; ++attempt) {
+    // A job that begins again begins with its last save, and a new log.
+    plan.server_log_folder = server_logs / std::to_string(attempt);
     ASSIGN_OR_RETURN(JobEnd end, RunOnce(options, env, guard, commands, plan,
                                          master, attempt));
     attempt += end.num_server_restarts;
-    if (end.exit_code == 0 || end.was_told || attempt >= max_restarts) {
-      return end.exit_code;
+    const bool ends =
+        end.exit_code == 0 || end.was_told || attempt >= max_restarts;
+    if (end.exit_code == 0 || !ends) {
+      std::error_code ignored;
+      std::filesystem::remove_all(plan.server_log_folder, ignored);
+      std::filesystem::remove(server_logs, ignored);
     }
+    if (ends) return end.exit_code;
     Say(LogSeverity::WARNING,
         base::Concat("fleetrun: starting the job again (", attempt + 1, " of ",
                      max_restarts, ")\n"));

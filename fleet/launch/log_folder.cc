@@ -77,7 +77,7 @@ Result<LogFolder> LogFolder::Take(const std::string& wanted) {
     if (error) return Refused(path, error.message());
     const std::string lock_path = path + "/.lock";
     base::Descriptor lock(
-        open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+        open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!lock.valid()) return Refused(lock_path, std::strerror(errno));
     if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK) continue;

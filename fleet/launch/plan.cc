@@ -387,6 +387,7 @@ constexpr const char* kDropped[] = {
     "MASTER_PORT",
     "FLEET_LISTEN_FD",
     "FLEET_LAUNCHER",
+    "FLEET_SECRET",
     "FLEET_PS_LAST_SAVE",
     "FLEET_SERVER_EPOCH",
     "FLEET_SECRET",
@@ -426,6 +427,12 @@ void SetServers(const LaunchPlan& plan, const ProcessPlan& process,
   if (process.kind == cluster::RoleKind::kWorker) {
     env["FLAGS_selected_gpus"] = "0";
     env["FLAGS_selected_xpus"] = "0";
+  }
+  if (process.kind == cluster::RoleKind::kServer) {
+    env["FLEET_PS_DURABILITY"] = DurabilityOf(plan, env);
+    if (!plan.server_log_folder.empty()) {
+      env["FLEET_PS_LOG_DIR"] = plan.server_log_folder;
+    }
   }
   if (plan.notes_folder.empty()) return;
   // A server that fails comes back, so others wait for it.
@@ -560,7 +567,6 @@ cluster::Environment ProcessEnvironment(const LaunchPlan& plan,
     env["OMP_NUM_THREADS"] = std::to_string(
         std::max(1, plan.num_cores / plan.num_local(process.kind)));
   }
-  if (plan.secret) env["FLEET_SECRET"] = *plan.secret;
   if (plan.secret_file) env["FLEET_SECRET_FILE"] = *plan.secret_file;
   return env;
 }
@@ -602,6 +608,13 @@ std::string LogNameOf(const ProcessPlan& process) {
                      : process.kind == cluster::RoleKind::kWorker ? "workerlog."
                                                                   : "heterlog.";
   return name + std::to_string(process.local_index);
+}
+
+std::string DurabilityOf(const LaunchPlan& plan,
+                         const cluster::Environment& env) {
+  const auto given = cluster::Find(env, "FLEET_PS_DURABILITY");
+  if (given.has_value()) return std::string(*given);
+  return plan.notes_folder.empty() ? "none" : "log";
 }
 
 std::string NoteOf(const LaunchPlan& plan, const ProcessPlan& process) {

@@ -54,12 +54,15 @@ struct LaunchPlan {
   // rendezvous: a port that nobody listens at until their rank 0 does. The port
   // may be 0 as above, and stays 0 where none can be promised.
   cluster::Endpoint torch_master;
-  // Job secret, in the form that the processes get it.
-  std::optional<std::string> secret, secret_file;
+  // Where the processes of this host find the job's secret; none: it has none.
+  std::optional<std::string> secret_file;
   std::optional<int> http_port;
   // Where servers note their last save, one file each, so that one that failed
   // can be started again from there. Empty: they are not started again.
   std::string notes_folder;
+  // Where servers log what they acknowledge, where they do
+  // (FLEET_PS_DURABILITY).
+  std::string server_log_folder;
   // The processes of this host: servers, then workers, then heter workers.
   std::vector<ProcessPlan> processes;
 
@@ -115,6 +118,10 @@ std::string LogNameOf(const ProcessPlan& process);
 // Where a server notes its last save; empty for other processes, and where they
 // note nothing.
 std::string NoteOf(const LaunchPlan& plan, const ProcessPlan& process);
+// What the servers promise of acknowledged updates (FLEET_PS_DURABILITY): as
+// the user says, else "log" where they may be started again.
+std::string DurabilityOf(const LaunchPlan& plan,
+                         const cluster::Environment& env);
 
 }  // namespace fleet::launch
 

@@ -103,7 +103,7 @@ TEST(LaunchPlan, SpeaksToPaddleAndTorchrunScripts) {
   plan.workers[0].port = 7001;
   plan.workers[1].port = 7002;
   plan.torch_master.port = 7003;
-  plan.secret = "s";
+  plan.secret_file = "/s";
   const cluster::Environment env = EnvironmentOf(plan, 1,
                                                  {{"HOME", "/h"},
                                                   {"http_proxy", "p"},
@@ -129,7 +129,7 @@ TEST(LaunchPlan, SpeaksToPaddleAndTorchrunScripts) {
       {"GROUP_WORLD_SIZE", "1"},
       {"MASTER_ADDR", "127.0.0.1"},
       {"MASTER_PORT", "7003"},
-      {"FLEET_SECRET", "s"}};
+      {"FLEET_SECRET_FILE", "/s"}};
   EXPECT_EQ(env, wanted);
   const auto role = cluster::RoleFromEnvironment(env, /*is_collective=*/true);
   ASSERT_OK(role.status());
