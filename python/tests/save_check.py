@@ -39,4 +39,4 @@ def same(a, b):
 
 
 class Thing:
-    """Of a kind that no file holds."""
+    """An object of a kind that no file holds."""

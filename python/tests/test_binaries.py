@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is installed is built so that a hole is hard to use: addresses at random, tables of
-functions that cannot be written, no code on stacks."""
+functions that cannot be written, guarded stacks, checked copies, marked targets of jumps."""
 
 import pathlib
+import platform
 import struct
 
 import paddle
@@ -11,10 +12,12 @@ import pytest
 LIBRARIES = pathlib.Path(paddle.__file__).parent / "_lib"
 PROGRAMS = LIBRARIES.resolve().parent / "bin"
 
-PT_DYNAMIC, PT_GNU_STACK, PT_GNU_RELRO = 2, 0x6474E551, 0x6474E552
-DT_BIND_NOW, DT_FLAGS, DT_FLAGS_1 = 24, 30, 0x6FFFFFFB
+PT_LOAD, PT_DYNAMIC, PT_GNU_STACK, PT_GNU_RELRO = 1, 2, 0x6474E551, 0x6474E552
+DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_BIND_NOW, DT_FLAGS = 5, 6, 10, 24, 30
+DT_FLAGS_1 = 0x6FFFFFFB
 DF_BIND_NOW, DF_1_NOW, DF_1_PIE = 0x8, 0x1, 0x08000000
-ET_DYN, PF_X = 3, 1
+ET_DYN, PF_X, STT_FUNC = 3, 1, 2
+ENDBR64 = b"\xf3\x0f\x1e\xfa"
 
 
 class Elf:
@@ -38,9 +41,32 @@ class Elf:
     def segment(self, kind):
         return next((s for s in self.segments if s[0] == kind), None)
 
+    def offset(self, address):
+        """Where in the file a byte of memory comes from."""
+        for kind, _, offset, begin, _, size, *_ in self.segments:
+            if kind == PT_LOAD and begin <= address < begin + size:
+                return address - begin + offset
+        return None
+
+    def symbols(self):
+        """(name, type, address) of all symbols of other files and for them."""
+        texts = self.offset(self.dynamic[DT_STRTAB])
+        texts = self.data[texts : texts + self.dynamic[DT_STRSZ]]
+        # The table of symbols has no size of its own: the linker puts texts behind it.
+        at = self.offset(self.dynamic[DT_SYMTAB])
+        end = self.offset(self.dynamic[DT_STRTAB])
+        while at + 24 <= end:
+            name, info, _, section, address, _ = struct.unpack_from(
+                "<IBBHQQ", self.data, at
+            )
+            at += 24
+            if name:
+                text = texts[name : texts.index(b"\0", name)].decode()
+                yield text, info & 15, address if section else None
+
 
 def binaries():
-    found = sorted(LIBRARIES.glob("_core*.so")) + sorted(LIBRARIES.glob("libfleet*.so"))
+    found = sorted(LIBRARIES.glob("*.so")) + sorted(LIBRARIES.glob("*.so.*"))
     return found + [PROGRAMS / name for name in ("fleetrun", "fleet_server")]
 
 
@@ -64,3 +90,24 @@ def test_binaries_are_hardened(path):
     assert now or flags & DF_1_NOW
     # No code on the stack.
     assert not elf.segment(PT_GNU_STACK)[1] & PF_X
+    symbols = list(elf.symbols())
+    imported = {name for name, _, address in symbols if address is None}
+    assert "__stack_chk_fail" in imported
+    if path.name in ("libfleet_core.so", "fleetrun"):
+        assert any(n.startswith("__") and n.endswith("_chk") for n in imported)
+
+
+# Only x86-64 has these marks.
+if platform.machine() == "x86_64":
+
+    @pytest.mark.parametrize("name", ["libfleet.so", "libfleet_core.so"])
+    def test_targets_of_indirect_jumps_are_marked(name):
+        elf = Elf(LIBRARIES / name)
+        functions = [
+            elf.offset(address)
+            for symbol, kind, address in elf.symbols()
+            if kind == STT_FUNC and address and "5fleet" in symbol
+        ]
+        assert len(functions) > 500
+        marked = sum(elf.data[at : at + 4] == ENDBR64 for at in functions)
+        assert marked > 0.99 * len(functions)

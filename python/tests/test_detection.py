@@ -255,8 +255,9 @@ def test_a_program_trains_saves_and_loads_it(tmp_path, masked):
     names = [p.name for p in static.default_main_program().all_parameters()]
     assert {"deformable_conv_0.w_0", "deformable_conv_0.b_0"} <= set(names)
     (wanted,) = run([out], {"x": fed}, test)
-    arrays = [paddle.to_tensor(a) for a in run([offset, mask], {"x": fed}, test)]
+    values = run([offset, mask], {"x": fed}, test)
     with paddle.static.program.eager_guard():
+        arrays = [paddle.to_tensor(a) for a in values]
         again = deform_conv2d(
             paddle.to_tensor(fed),
             arrays[0],

@@ -505,6 +505,12 @@ def test_a_dataset_without_a_batch_trains_nothing_and_says_so(ctr, kind, tmp_pat
             said = f"{run.__name__}: the dataset gave no batch.*({why})"
             with pytest.raises(ValueError, match=said):
                 run(dataset=dataset)
+        with pytest.raises(ValueError, match=f"no batch: .* its {len(files)} files"):
+            batches(dataset)
+    few = make(kind, ctr, variables, batch_size=1000)
+    with pytest.raises(ValueError, match="fewer than a batch of 1000"):
+        batches(few, drop_last=True)
+    assert len(batches(few)) == 1
 
 
 def test_the_older_names(ctr):

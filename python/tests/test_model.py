@@ -21,7 +21,7 @@ from paddle.static import InputSpec
 
 
 class Points(paddle.io.Dataset):
-    """Of two classes, on two sides of a plane."""
+    """Points of two classes, on two sides of a plane."""
 
     def __init__(self, count, seed=0):
         rng = np.random.default_rng(seed)
@@ -546,6 +546,30 @@ def test_checkpoints_come_every_so_many_epochs(tmp_path, capsys):
     stems = {path.name.partition(".")[0] for path in tmp_path.iterdir()}
     assert stems == {"0", "2", "final"}
     assert f"save checkpoint at {tmp_path}/2" in capsys.readouterr().out
+
+
+def test_an_epoch_without_a_batch_leaves_what_was_saved_as_it_is(tmp_path):
+    trained = prepared()
+    trained.fit(Points(8), batch_size=4, verbose=0, save_dir=str(tmp_path))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    used_up = iter(list(batches(Points(8), 4)))
+    list(used_up)
+    for data, settings in (
+        (Points(0), {"shuffle": False}),
+        (Points(3), {"batch_size": 4, "drop_last": True}),
+        (used_up, {}),
+    ):
+        with pytest.raises(ValueError, match="epoch 0 had no batch"):
+            prepared().fit(data, verbose=0, save_dir=str(tmp_path), **settings)
+    after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert after == before
+
+    # An iterator that lasts for one epoch is no data for two.
+    once = iter(list(batches(Points(8), 4)))
+    with pytest.raises(ValueError, match="epoch 1 had no batch.*used up"):
+        prepared().fit(once, epochs=2, verbose=0)
+    # Nobody asked for a step.
+    prepared().fit(Points(8), num_iters=0, verbose=0)
 
 
 # ---- mistakes

@@ -330,7 +330,7 @@ def test_datasets_lie_beside_fleet():
 
 
 def losses_of(run, scheduler, metrics):
-    """Of eight steps; the scheduler advances after each."""
+    """The losses of eight steps; the scheduler advances after each."""
     losses = []
     for number in range(8):
         losses.append(run())

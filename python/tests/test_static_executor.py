@@ -7,6 +7,7 @@ import numpy as np
 import paddle
 import pytest
 from paddle import nn, static
+from paddle.tensor.creation import computed_tensor
 from static_check import fresh_programs, op_types, start, value_of  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("fresh_programs")
@@ -44,7 +45,7 @@ def test_feeds_in_other_forms():
     strange = np.asfortranarray(X)[::-1]
     for feed, wanted in (
         ({"x": X.tolist()}, X),
-        ({"x": paddle.to_tensor(X)}, X),
+        ({"x": computed_tensor(X)}, X),
         ({x: X}, X),
         ({"x": tensor}, X),
         ([{"x": X}], X),

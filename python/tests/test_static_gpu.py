@@ -9,6 +9,7 @@ import paddle
 import pytest
 from conftest import DEVICE
 from paddle import nn, optimizer, static
+from paddle.tensor.creation import computed_tensor
 from static_check import drawn, fresh_programs  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("fresh_programs")
@@ -181,7 +182,7 @@ def test_tensors_and_arrays_feed_alike():
     other = Training(mlp, RULES["sgd"])
     for step in range(8):
         feed = training.batch(step)
-        tensors = {k: paddle.to_tensor(v, place=place()) for k, v in feed.items()}
+        tensors = {k: computed_tensor(v, place=place()) for k, v in feed.items()}
         kept = {k: v.numpy() for k, v in tensors.items()}
         assert training.step(feed) == other.step(tensors)
         for name, tensor in tensors.items():

@@ -2,6 +2,10 @@
 """Layers in programs: the same values and gradients as eagerly, where torch has checked
 them."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import paddle
 import pytest
@@ -259,3 +263,76 @@ def test_linear_of_three_dimensions_is_the_eager_one_to_the_bit():
         static.global_scope().find_var(name).get_tensor().set(value)
     (got,) = exe.run(feed={"x": x}, fetch_list=[out])
     np.testing.assert_array_equal(got, wanted)
+
+
+def _trained_twice(function, arrays):
+    """(value, gradients) of `function` of parameters, eagerly and by a program."""
+    paddle.disable_static()
+    paddle.set_device("cpu")  # where the program runs
+    inputs = [paddle.to_tensor(a, stop_gradient=False) for a in arrays]
+    out = function(*inputs)
+    paddle.sum(out * out).backward()
+    eager = [out.numpy(), *(x.grad.numpy() for x in inputs)]
+    paddle.enable_static()
+    made = [paddle.create_parameter(list(a.shape), "float32") for a in arrays]
+    out = function(*made)
+    gradients = static.gradients(paddle.sum(out * out), made)
+    exe = static.Executor(paddle.CPUPlace())
+    exe.run(static.default_startup_program())
+    for parameter, array in zip(made, arrays):
+        parameter.set_value(array)
+    return eager, exe.run(fetch_list=[out, *gradients])
+
+
+def _heads(x):
+    return paddle.transpose(paddle.reshape(x, [4, 3, 2, 3]), [0, 2, 1, 3])
+
+
+@pytest.mark.parametrize(
+    "function, shapes",
+    [
+        (lambda x, y: paddle.matmul(x, y, transpose_x=True), [(4, 7, 3), (7, 5)]),
+        (lambda x, y: paddle.matmul(x, y), [(5, 7), (4, 7, 3)]),
+        (lambda x, y: paddle.matmul(x, y, transpose_y=True), [(4, 3, 7), (5, 7)]),
+        (
+            lambda x, y: paddle.matmul(paddle.transpose(x, [1, 0, 2]), y),
+            [(4, 3, 7), (7,)],
+        ),
+        (
+            lambda x, y, w: nn.functional.linear(paddle.meshgrid(x, y)[0], w),
+            [(4,), (7,), (7, 5)],
+        ),
+        (
+            lambda x, w, b: nn.functional.linear(paddle.transpose(x, [1, 0]), w, b),
+            [(7, 4), (7, 5), (5,)],
+        ),
+        (
+            lambda x, w, b: nn.functional.linear(x, paddle.transpose(w, [1, 0]), b),
+            [(4, 7), (5, 7), (5,)],
+        ),
+        (
+            lambda x, w, b, y: paddle.matmul(
+                _heads(y), _heads(nn.functional.linear(x, w, b)), transpose_y=True
+            ),
+            [(4, 3, 4), (4, 6), (6,), (4, 3, 6)],
+        ),
+    ],
+)
+def test_products_of_views_and_stacks_are_the_eager_ones_to_the_bit(function, shapes):
+    rng = np.random.default_rng(3)
+    arrays = [rng.standard_normal(shape).astype("float32") for shape in shapes]
+    eager, got = _trained_twice(function, arrays)
+    for ours, theirs in zip(got, eager):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_they_are_so_where_products_are_those_of_libtorch():
+    """oneDNN multiplies fast beside LibTorch only with AVX-512."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", __file__, "-k", "eager_ones_to_the_bit"],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -137,13 +137,65 @@ def test_a_variable_has_no_value():
 def test_a_variable_is_no_tensor():
     x = static.data("x", [None, 2])
     weight = paddle.nn.Linear(2, 2).weight
-    for variable in (x, weight, x + 1, paddle.full([2], 1.0)):
+    made = paddle.full([2], 1.0), paddle.to_tensor([1.0, 2.0])
+    for variable in (x, weight, x + 1, *made):
         assert isinstance(variable, static.Variable)
         assert not isinstance(variable, paddle.Tensor)
         assert paddle.is_tensor(variable)
+    paddle.disable_static()
     value = paddle.to_tensor([1.0, 2.0])
     assert isinstance(value, paddle.Tensor) and type(value).__name__ == "Tensor"
     assert not isinstance(value, static.Variable)
+
+
+def test_to_tensor_gives_a_variable_with_this_value_in_every_run():
+    x = static.data("x", [1])
+    numbers = paddle.to_tensor([[1, 2], [3, 4]])
+    parts = {
+        "whole": (numbers, [[1, 2], [3, 4]], paddle.int64),
+        "cast": (
+            paddle.to_tensor(numbers, "float64"),
+            [[1, 2], [3, 4]],
+            paddle.float64,
+        ),
+        "number": (paddle.to_tensor(1.5), [1.5], paddle.float32),
+        "truth": (paddle.to_tensor([True, False]), [True, False], paddle.bool),
+        "none": (
+            paddle.to_tensor(np.zeros((0, 2), "f4")),
+            np.zeros((0, 2)),
+            paddle.float32,
+        ),
+        "stacked": (paddle.to_tensor([x, [5.0]]), [[7], [5]], paddle.float32),
+    }
+    assert paddle.to_tensor(numbers) is numbers
+    assert numbers.stop_gradient
+    assert not paddle.to_tensor([2.0], stop_gradient=False).stop_gradient
+    executor = static.Executor(paddle.CPUPlace())
+    fetched = [variable for variable, _, _ in parts.values()]
+    for _ in range(2):
+        got = executor.run(feed={"x": np.float32([7])}, fetch_list=fetched)
+        for value, (variable, wanted, dtype) in zip(got, parts.values()):
+            np.testing.assert_array_equal(value, wanted)
+            assert variable.dtype is dtype
+
+
+def test_what_is_drawn_by_constants_is_drawn_in_every_run():
+    share = paddle.to_tensor([[0.5] * 64])
+    drawn = [paddle.bernoulli(share), paddle.nn.functional.dropout(share, 0.5)]
+    executor = static.Executor(paddle.CPUPlace())
+    first, second = executor.run(fetch_list=drawn), executor.run(fetch_list=drawn)
+    assert all((a != b).any() for a, b in zip(first, second))
+
+
+def test_a_constant_is_a_value_to_set_unless_something_writes_to_it():
+    weight = paddle.nn.Linear(2, 1).weight
+    static.Executor(paddle.CPUPlace()).run(static.default_startup_program())
+    constant = paddle.to_tensor([[1.0], [2.0]])
+    weight.set_value(constant)
+    np.testing.assert_array_equal(np.array(weight.get_value()), [[1], [2]])
+    paddle.assign(constant * 2, output=constant)
+    with pytest.raises(TypeError, match="set_value"):
+        weight.set_value(constant)
 
 
 def test_values_that_a_program_computes_are_no_values_to_set():
@@ -165,3 +217,28 @@ def test_values_that_a_program_computes_are_no_values_to_set():
     assert (np.abs(first - 5) < 1).all()
     run([weight])
     np.testing.assert_array_equal(value_of(weight.name), first)
+
+
+@pytest.mark.parametrize(
+    "function", ["fill_", "zero_", "uniform_", "normal_", "exponential_"]
+)
+def test_parameters_do_not_begin_anew_in_every_run(function):
+    weight = paddle.nn.Linear(2, 2).weight
+    args = [5.0] if function == "fill_" else []
+    main, startup = static.default_main_program(), static.default_startup_program()
+    with pytest.raises(TypeError, match=f"{function}.*every run.*initializer"):
+        getattr(weight, function)(*args)
+    assert main.global_block().ops == []
+
+    # What the message names.
+    with static.program_guard(startup):
+        getattr(startup.global_block().var(weight.name), function)(*args)
+    start()
+    first = value_of(weight.name)
+    run([weight])
+    np.testing.assert_array_equal(value_of(weight.name), first)
+
+    # Other variables may begin anew.
+    state = static.create_global_var([2], 1.0, "float32", persistable=True)
+    getattr(state, function)(*args)
+    assert len(main.global_block().ops) > 0

@@ -4,7 +4,7 @@
 import numbers
 
 from .. import _core, _ops
-from ..tensor.creation import to_tensor
+from ..tensor.creation import computed_tensor
 
 __all__ = ["AmpScaler", "GradScaler"]
 
@@ -198,7 +198,7 @@ class GradScaler:
         if not self._enable:
             return {}
         return {
-            "scale": to_tensor([self._scale], "float32").numpy(),
+            "scale": computed_tensor([self._scale], "float32").numpy(),
             "incr_ratio": self._incr_ratio,
             "decr_ratio": self._decr_ratio,
             "incr_every_n_steps": self._incr_every_n_steps,

@@ -257,17 +257,31 @@ def _plan(nprocs, options, sockets):
         "FLEET_SECRET",
         "FLEET_SECRET_FILE",
     }:
-        secret = secrets.token_hex(16)
+        secret = _secret_file()
     ranks = []
     for local_rank, listener in enumerate(listeners):
         rank = node * nprocs + local_rank
         environment = _environment(rank, local_rank, nprocs, endpoints)
         if secret is not None:
-            environment["FLEET_SECRET"] = secret
+            environment["FLEET_SECRET_FILE"] = secret
         if gpus is not None:
             environment["FLAGS_selected_gpus"] = gpus[local_rank]
         ranks.append(_Rank(environment, listener))
     return ranks
+
+
+_secrets = {}
+
+
+def _secret_file():
+    """The path of a secret in memory of this process, which others of its user can read
+    while it lives; the same one for all that it spawns."""
+    own = os.getpid()
+    if own not in _secrets:
+        memory = _secrets[own] = os.memfd_create("fleet-secret")
+        os.fchmod(memory, 0o400)
+        os.write(memory, secrets.token_hex(32).encode())
+    return f"/proc/{own}/fd/{_secrets[own]}"
 
 
 def _listen(host, port):
@@ -320,8 +334,7 @@ def _environment(rank, local_rank, local_size, endpoints):
 def _print_config(environment):
     print("-----------  Configuration Arguments -----------")
     for name in sorted(environment):
-        if name != "FLEET_SECRET":
-            print(f"{name}: {environment[name]}")
+        print(f"{name}: {environment[name]}")
     print("------------------------------------------------", flush=True)
 
 

@@ -197,8 +197,12 @@ def buffer_of(tensor, name):
     persistable variable that the startup program gives its values."""
     from ..nn.initializer import Assign
     from ..static.program import default_main_program, default_startup_program
+    from ..static.variable import known_value
 
-    if not building.on or tensor is None or isinstance(tensor, Variable):
+    if not building.on or tensor is None:
+        return tensor
+    tensor = known_value(tensor)
+    if isinstance(tensor, Variable):
         return tensor
     name = unique_name.generate(name)
     flags = {"persistable": True, "stop_gradient": True}

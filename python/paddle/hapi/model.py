@@ -347,7 +347,7 @@ class Model:
         return batch[:count], batch[count:]
 
     def _names(self):
-        """Of what logs show."""
+        """The names of what logs show."""
         names = ["loss"] if self._loss is not None else []
         for metric in self._metrics:
             names += _as_list(metric.name())
@@ -383,7 +383,8 @@ class Model:
         eval_freq of them.
 
         train_data, eval_data: a Dataset, which is cut into batches as batch_size, shuffle
-            and drop_last say; or a DataLoader or another iterable of batches.
+            and drop_last say; or a DataLoader or another iterable of batches. An epoch
+            without a batch is a ValueError.
         log_freq, verbose: see paddle.callbacks.ProgBarLogger.
         save_dir, save_freq: see paddle.callbacks.ModelCheckpoint.
         accumulate_grad_batches: the parameters change after so many batches.
@@ -426,6 +427,14 @@ class Model:
             logs, done = self._train_epoch(
                 epoch, batches, calls, accumulate_grad_batches, left
             )
+            if done == 0 and left != 0:
+                # Who went on would save what was not trained over what was.
+                raise ValueError(
+                    f"paddle.Model.fit: epoch {epoch} had no batch, so nothing was "
+                    "trained and nothing is saved: train_data is empty, has too few "
+                    "samples for a batch with drop_last, or is an iterator that an "
+                    "epoch before has used up"
+                )
             calls.on_epoch_end(epoch, logs)
             if tests is not None and epoch % eval_freq == 0:
                 logs = self._evaluate(tests, calls, None)

@@ -44,8 +44,8 @@ def _width(tensor):
 
 
 def _own_state(layer, called):
-    """Of the layer and of those inside that are never called themselves, as the cells of
-    a recurrent layer."""
+    """Parameters and buffers of the layer and of those inside that are never called
+    themselves, as the cells of a recurrent layer."""
     found = state_of(layer)
     for inner in layer.children():
         if id(inner) not in called:

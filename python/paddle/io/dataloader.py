@@ -180,7 +180,8 @@ class DataLoader:
     @staticmethod
     def from_dataset(dataset, places, drop_last=True):
         """A loader over an InMemoryDataset or QueueDataset: each iteration is a pass,
-        and yields batches that Executor.run takes as its feed.
+        and yields batches that Executor.run takes as its feed. A pass without a batch
+        is a ValueError.
 
         places: accepted; the executor brings batches to its device.
         drop_last: what does not fill the last batch is left out.

@@ -31,7 +31,7 @@ def from_samples(variables, samples):
 
 
 def from_batch(variables, batch):
-    """The same for a batch whose fields are arrays already."""
+    """What to feed for a batch whose fields are arrays already."""
     if isinstance(batch, dict):
         return batch
     batch = list(batch) if isinstance(batch, (list, tuple)) else [batch]

@@ -107,7 +107,7 @@ class Accuracy(Metric):
 
 
 class Precision(Metric):
-    """Of the samples predicted as positive (0.5 or more), the share that are."""
+    """The share of true ones among samples predicted as positive (0.5 or more)."""
 
     def __init__(self, name="precision", *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -133,7 +133,7 @@ class Precision(Metric):
 
 
 class Recall(Metric):
-    """Of the positive samples, the share predicted as positive (0.5 or more)."""
+    """The share of positive samples that are predicted as positive (0.5 or more)."""
 
     def __init__(self, name="recall", *args, **kwargs):
         super().__init__(*args, **kwargs)

@@ -8,6 +8,7 @@ from .. import _core
 from ..framework.place import CPUPlace, cuda_places, device_of, place_of
 from .compiled import CompiledProgram
 from .program import Program, default_main_program
+from .variable import known_value
 
 __all__ = ["Executor", "Scope", "global_scope", "scope_guard"]
 
@@ -37,7 +38,7 @@ class LoDTensor:
     def set(self, data, place=None, zero_copy=False):
         """Takes over the values of an array, a list or a Tensor, in place where shape
         and type stay."""
-        value = _core.from_object(data)
+        value = _core.from_object(known_value(data))
         old = self._scope._get(self._name)
         device = device_of(place) if place is not None else None
         if device is None:

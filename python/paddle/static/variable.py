@@ -57,10 +57,21 @@ def _assign_in_place(self, value):
     )
 
 
+def known_value(value):
+    """The Tensor that to_tensor() made a Variable of, if nothing else writes to this;
+    anything else is given back as it is."""
+    tensor = getattr(value, "_constant", None) if isinstance(value, Variable) else None
+    if tensor is None:
+        return value
+    writers = [op for op in value.block.ops if value.name in op.output_arg_names]
+    return tensor if len(writers) == 1 else value
+
+
 def _set_value(self, value, scope=None):
     """Sets the value that the variable has in `scope`, the global one by default."""
     from .executor import global_scope
 
+    value = known_value(value)
     if isinstance(value, Variable):
         raise TypeError(
             f"set_value: {value.name} is a variable of a program and has no value that "

@@ -45,7 +45,41 @@ def to_tensor(data, dtype=None, place=None, stop_gradient=True):
 
     Floating-point numbers and lists take the default dtype, arrays and Tensors keep
     theirs, unless `dtype` says otherwise. A single number gives shape [1].
+
+    In static mode, a Variable that has this value in every run; a Variable stays itself.
     """
+    if in_dynamic_mode():
+        return computed_tensor(data, dtype, place, stop_gradient)
+    x = _variable(data, dtype)
+    x.stop_gradient = stop_gradient
+    return x
+
+
+def _variable(data, dtype):
+    """`data` as a Variable of the program that is built."""
+    kind = convert(dtype)
+    if isinstance(data, (list, tuple)) and _holds_variable(data):
+        data = _ops.stack([_variable(item, None) for item in data])
+    if isinstance(data, Variable):
+        if kind is DType.none or data.dtype is kind:
+            return data
+        return _ops.cast(data, data.dtype, kind)
+    value = computed_tensor(data, dtype)
+    variable = _core.as_variable(value)
+    variable._constant = value
+    return variable
+
+
+def _holds_variable(items):
+    return any(
+        isinstance(item, Variable)
+        or (isinstance(item, (list, tuple)) and _holds_variable(item))
+        for item in items
+    )
+
+
+def computed_tensor(data, dtype=None, place=None, stop_gradient=True):
+    """What to_tensor() gives in dynamic mode, in either mode."""
     # Here, not above: numpy takes a good part of the time of `import paddle`.
     import numpy as np
 
@@ -89,7 +123,7 @@ def _from_python(data, kind):
 
     if isinstance(data, (list, tuple)):
         if _holds_tensor(data):
-            items = [x if isinstance(x, Tensor) else to_tensor(x) for x in data]
+            items = [x if isinstance(x, Tensor) else computed_tensor(x) for x in data]
             return _core.from_object(items)
         try:
             array = np.array(data)
@@ -140,8 +174,6 @@ def assign(x, output=None):
         out = _ops.assign(x)
     else:
         out = to_tensor(x)
-        if not in_dynamic_mode():
-            out = _core.as_variable(out)
     if output is None:
         return out
     if not isinstance(output, Tensor):

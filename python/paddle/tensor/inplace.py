@@ -101,17 +101,36 @@ neg_ = in_place(math.neg)
 # ---- values that come from nowhere: the tensor has no history afterwards
 
 
-def _overwrite(function, x, values):
+def _is_trained(x):
+    """Whether the variable x is a parameter of the program that is being built."""
+    program = _core.building.main
+    return (
+        x.is_parameter
+        and x.trainable
+        and x.block.program is program
+        and program is not _core.building.startup
+    )
+
+
+def _overwrite(function, x, make_values):
     if not isinstance(x, Tensor):
         raise TypeError(f"{function}() takes a Tensor, but got {type(x).__name__}")
     if isinstance(x, Variable):
-        x._assign_in_place(values)
+        if _is_trained(x):
+            raise TypeError(
+                f"{function}(): {x.name} is a parameter of a program and would begin "
+                "anew in every run. To begin training with these values, give it an "
+                "initializer (weight_attr=paddle.ParamAttr(initializer=...)), or call "
+                f"{function}() on the variable of that name in the startup program, "
+                "under program_guard of it"
+            )
+        x._assign_in_place(make_values())
         return x
     check_in_place(function, x)
     before = _core.is_grad_enabled()
     _core.set_grad_enabled(False)
     try:
-        x[...] = values
+        x[...] = make_values()
     finally:
         _core.set_grad_enabled(before)
     return x
@@ -119,12 +138,12 @@ def _overwrite(function, x, values):
 
 def fill_(x, value):
     """Sets all elements to `value`."""
-    return _overwrite("fill_", x, full_like(x, value))
+    return _overwrite("fill_", x, lambda: full_like(x, value))
 
 
 def zero_(x):
     """Sets all elements to zero."""
-    return _overwrite("zero_", x, full_like(x, 0))
+    return _overwrite("zero_", x, lambda: full_like(x, 0))
 
 
 def fill_diagonal_(x, value, offset=0, wrap=False, name=None):
@@ -151,15 +170,19 @@ def fill_diagonal_(x, value, offset=0, wrap=False, name=None):
 
 def uniform_(x, min=-1.0, max=1.0, seed=0, name=None):
     """Draws all elements evenly from [min, max)."""
-    return _overwrite("uniform_", x, uniform(sizes(x), x.dtype, min, max, seed))
+    return _overwrite("uniform_", x, lambda: uniform(sizes(x), x.dtype, min, max, seed))
 
 
 def normal_(x, mean=0.0, std=1.0, name=None):
     """Draws all elements from a normal distribution."""
-    return _overwrite("normal_", x, cast(normal(mean, std, sizes(x)), x.dtype))
+    return _overwrite("normal_", x, lambda: cast(normal(mean, std, sizes(x)), x.dtype))
 
 
 def exponential_(x, lam=1.0, name=None):
     """Draws all elements from an exponential distribution with rate `lam`."""
-    even = uniform(sizes(x), x.dtype, 0.0, 1.0)
-    return _overwrite("exponential_", x, _ops.log1p(-even) * (-1.0 / lam))
+
+    def values():
+        even = uniform(sizes(x), x.dtype, 0.0, 1.0)
+        return _ops.log1p(-even) * (-1.0 / lam)
+
+    return _overwrite("exponential_", x, values)

@@ -32,7 +32,9 @@ class Assign(Initializer):
                 "Assign: value must be an array, a list or a Tensor, but got "
                 f"{type(value).__name__}"
             )
-        self._source = value
+        from ...static.variable import known_value
+
+        self._source = known_value(value)
 
     def _value(self, shape, dtype):
         value = _core.from_object(self._source)

@@ -388,7 +388,7 @@ class Fleet(RoleQuestions):
         return list(self._rewrites)
 
     def _get_applied_graph_list(self):
-        """The same for those on the program as a whole."""
+        """The rewrites that minimize made on the program as a whole."""
         if not self._passes:
             return []
         if self._has_servers():
@@ -541,10 +541,10 @@ class Fleet(RoleQuestions):
 
 def _found_by_any(found):
     """Whether `found` is so on one of all workers."""
-    from ....tensor.creation import to_tensor
+    from ....tensor.creation import computed_tensor
     from ...collective import ReduceOp, all_reduce
 
-    flag = to_tensor([int(found)], "int32")
+    flag = computed_tensor([int(found)], "int32")
     all_reduce(flag, ReduceOp.MAX)
     return bool(flag.item())
 

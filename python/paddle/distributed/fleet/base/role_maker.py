@@ -95,7 +95,7 @@ class Gloo:
             return input
         import numpy as np  # here, since it takes long to load
 
-        from .... import to_tensor
+        from ....tensor.creation import computed_tensor
         from ... import ReduceOp, all_reduce
 
         array = np.asarray(input)
@@ -103,7 +103,7 @@ class Gloo:
             combine = {"sum": np.sum, "max": np.max, "min": np.min}[mode]
             arrays = np.stack(self._gather(array))
             return combine(arrays, axis=0).astype(array.dtype).reshape(array.shape)
-        tensor = to_tensor(array.reshape(-1))
+        tensor = computed_tensor(array.reshape(-1))
         all_reduce(tensor, op=getattr(ReduceOp, mode.upper()))
         return tensor.numpy().reshape(array.shape)
 

@@ -5,7 +5,7 @@ __all__ = ["RoleQuestions"]
 
 
 class RoleQuestions:
-    """Of an object with a `_role()`, which is a role maker."""
+    """The questions, for a class with a `_role()`, which is a role maker."""
 
     def is_first_worker(self):
         """Whether this is worker 0."""
@@ -61,7 +61,7 @@ class RoleQuestions:
         return self._role()._get_local_device_ids()
 
     def world_device_ids(self):
-        """The same for every host."""
+        """The devices that the launchers use, for every host."""
         return self._role()._get_world_device_ids()
 
 

@@ -177,15 +177,23 @@ class DatasetBase:
         return self.thread_num if self._threads_set else None
 
     def _feeds(self, drop_last):
-        """Batches as dicts that Executor.run takes."""
+        """Batches as dicts that Executor.run takes; that there is none is a ValueError."""
         from ....static.executor import _sequence
 
-        batches = self._begin_pass(drop_last)
+        batches, found = self._begin_pass(drop_last), False
         while (batch := batches.next()) is not None:
+            found = True
             yield {
                 name: values if offsets is None else _sequence(values, offsets)
                 for name, values, offsets in batch
             }
+        if not found:
+            # A loop that trained nothing would end in a model that was not trained.
+            few = f", or fewer than a batch of {self.batch_size}" if drop_last else ""
+            why = f"it got no samples{few} from its {len(self.filelist or ())} files"
+            raise ValueError(
+                f"DataLoader.from_dataset: the dataset gave no batch: {why}"
+            )
 
     def __repr__(self):
         names = ", ".join(variable.name for variable in self.use_var)
@@ -373,10 +381,10 @@ class InMemoryDataset(DatasetBase):
         return sum_over_workers(fleet, count)
 
     def get_shuffle_data_size(self, fleet=None):
-        """The same, after a shuffle."""
+        """What get_memory_data_size answers: a shuffle loses no sample."""
         return self.get_memory_data_size(fleet)
 
     @property
     def read_stats(self):
-        """Of the last load: lines, samples, bytes, skipped, first_skipped."""
+        """What the last load read: lines, samples, bytes, skipped, first_skipped."""
         return self._get_engine().stats

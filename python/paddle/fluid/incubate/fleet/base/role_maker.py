@@ -58,7 +58,7 @@ class RoleMakerBase(_new.RoleMakerBase):
         self._barrier("worker")
 
     def barrier_all(self):
-        """The same: servers wait for nobody."""
+        """All workers wait for each other; servers wait for nobody."""
         if self.is_worker():
             self._barrier("worker")
 
@@ -79,7 +79,7 @@ class PaddleCloudRoleMaker(RoleMakerBase, _new.PaddleCloudRoleMaker):
 
 
 class GeneralRoleMaker(PaddleCloudRoleMaker):
-    """The same. How Paddle's processes would meet (`path`, `hdfs_name`, `iface`, ...) is
+    """A PaddleCloudRoleMaker. How Paddle's processes would meet (`path`, `hdfs_name`, `iface`, ...) is
     accepted, and not needed."""
 
     def __init__(self, is_collective=False, **kwargs):

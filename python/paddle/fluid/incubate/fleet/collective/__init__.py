@@ -55,7 +55,7 @@ class DistributedStrategy(BuildStrategy):
         self.recompute_checkpoints = []
 
     def _to_new(self):
-        """The same as a strategy of paddle.distributed.fleet."""
+        """These settings as a strategy of paddle.distributed.fleet."""
         new = _NewStrategy()
         new.sync_batch_norm = self.sync_batch_norm
         new.nccl_comm_num = self.nccl_comm_num
@@ -99,7 +99,7 @@ class TrainStatus:
 
 
 class Collective(Fleet):
-    """Of a job of workers only."""
+    """The Fleet of a job of workers only."""
 
     _PREFIX = "__paddle_checkpoint__"
     _STATUS = "fleet_train_status"

@@ -38,7 +38,7 @@ __all__ = [
 
 
 class FleetTranspiler(Fleet):
-    """Of a job with servers."""
+    """The Fleet of a job with servers."""
 
     def __init__(self):
         super().__init__(Mode.TRANSPILER)
