@@ -130,7 +130,7 @@ def paddle_step(paddle, spec, weights, batch, wrap=lambda model: model):
 
 
 def torch_parts(torch, spec, device="cpu", **more):
-    """The same of torch; `more` is for its optimizer."""
+    """Model, loss and optimizer of torch; `more` is for its optimizer."""
     nn = torch.nn
     kinds = {
         "linear": lambda i, o: nn.Linear(i, o),

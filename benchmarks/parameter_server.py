@@ -128,13 +128,13 @@ def train_alone(model, steps, count=1):
         return read_times(folder, count)
 
 
-def train_with_servers(model, mode, steps, count=1):
-    """The same for `count` workers with as many servers."""
+def train_with_servers(model, mode, steps, count=1, durability="none"):
+    """Times of `count` workers that train with as many servers."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [FLEETRUN, f"--server_num={count}", f"--worker_num={count}"]
             + [f"--log_dir={folder}/log", TRAIN, model, mode, str(steps), folder],
-            env=ONE_THREAD,
+            env={**ONE_THREAD, "FLEET_PS_DURABILITY": durability},
             capture_output=True,
             text=True,
             timeout=600,
@@ -180,6 +180,28 @@ def ctr_rows():
             served = max(served, examples_per_second(times))
         name = f"CTR, {mode}, 2 x 2"
         yield Row(name, served, alone, "ex/s", bar, "two processes", True)
+
+
+def durability_rows():
+    """What a log costs, and how soon a killed server acknowledges again."""
+    best = {"none": 0.0, "log": 0.0, "log-sync": 0.0}
+    for _ in range(3):
+        for kind in best:
+            times = train_with_servers("ctr", "async", 100, 2, kind)
+            best[kind] = max(best[kind], examples_per_second(times))
+    for kind, bar in (("log", 0.97), ("log-sync", 0.90)):
+        name = f"CTR, async, 2 x 2, durability {kind}"
+        yield Row(name, best[kind], best["none"], "ex/s", bar, "none", True)
+    sys.path.insert(0, str(ROOT))
+    from tests.chaos.run import storm
+
+    code, text = storm(seed=1, events=50, rows=100_000, shim=False)
+    if code != 0:
+        raise RuntimeError(text)
+    p50, p99 = map(float, re.search(r"p50 (\S+) s, p99 (\S+) s", text).groups())
+    name = "killed server of 100,000 rows, to its next acknowledgement"
+    yield checked(f"{name}, p50", p50, 0.5, "s")
+    yield checked(f"{name}, p99", p99, 1.5, "s")
 
 
 def mlp_rows():
@@ -292,6 +314,14 @@ def save_rows():
     yield Row(name, delta / 1e6, base / 1e6, "MB", 0.012, "the base")
     name = "load a base and 100 such deltas"
     yield Row(name, seconds * 1e3, base_seconds * 1e3, "ms", 1.5, "the base")
+    with (
+        tempfile.TemporaryDirectory(dir=ROOT / "build") as folder,
+        contextlib.closing(Tables(build("tables"))) as tables,
+    ):
+        before, p99_before, beside, p99 = map(float, tables.ask(f"beside {folder}"))
+    name = "step while 1 M rows are written"
+    yield Row(f"{name}, median", beside * 1e3, before * 1e3, "ms", 1.15, "before")
+    yield Row(f"{name}, p99", p99 * 1e3, p99_before * 1e3, "ms", 1.5, "without")
 
 
 # ---- a server that dies
@@ -362,7 +392,7 @@ def kill_rows():
 def over_a_slow_link(mode, steps):
     """Examples a second of two workers on one host and two servers on another, with
     100 Mbit/s between them in each direction."""
-    sys.path.insert(0, str(ROOT / "tests" / "hosts"))
+    sys.path.insert(0, str(ROOT / "tests" / "collective_hosts"))
     from hosts import Hosts
 
     with tempfile.TemporaryDirectory() as folder:
@@ -382,6 +412,7 @@ def over_a_slow_link(mode, steps):
                     i,
                     *[FLEETRUN, *flags, TRAIN, "ctr", mode, steps, folder],
                     FLEET_SECRET="of the benchmark",
+                    FLEET_ENCRYPTION="off",
                 )
                 for i in (0, 1)
             ]
@@ -410,6 +441,7 @@ PARTS = {
     "clients": client_rows,
     "save": save_rows,
     "kill": kill_rows,
+    "durability": durability_rows,
     "link": link_rows,
 }
 

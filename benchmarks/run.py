@@ -43,6 +43,7 @@ def main():
     import launch_time
     import parameter_server
     import python_collectives
+    import security
     import static_collective
     import static_steps
     import tcp_collectives
@@ -57,7 +58,7 @@ def main():
         collectives,
     )
     modules += (tcp_collectives, python_collectives, data_parallel, launch_time)
-    modules += (static_collective, file_dataset, parameter_server)
+    modules += (static_collective, file_dataset, parameter_server, security)
     for module in modules:
         # Only this one has the real Paddle as a peer.
         peer = [args.peer_python] if module is static_steps else []

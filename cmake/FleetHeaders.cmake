@@ -37,6 +37,7 @@ function(fleet_headers kind)
     target_compile_options(fleet_headers_${kind} PRIVATE -O0)
     list(APPEND headers ${test_headers})
   else()
+    target_link_libraries(fleet_headers_${kind} PRIVATE fleet_hardening)
     set_target_properties(fleet_headers_${kind}
                           PROPERTIES POSITION_INDEPENDENT_CODE ON)
   endif()

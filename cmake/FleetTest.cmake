@@ -9,7 +9,9 @@
 # ctest.
 
 # The folders whose code is the most threaded. `ninja race_tests` builds their
-# tests, and ctest knows them by the label race.
+# tests, and ctest knows them by the label race. Tests whose ranks are processes
+# are not among them: ThreadSanitizer sees one process, and each of their suites
+# has its like with ranks as threads.
 set(race_folders channel cluster comm ps served table)
 add_custom_target(race_tests)
 
@@ -39,7 +41,7 @@ function(fleet_test name source)
   set_tests_properties(${name} PROPERTIES TIMEOUT 300 ENVIRONMENT
                                           "${ARG_ENVIRONMENT}")
   get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
-  if(folder IN_LIST race_folders)
+  if(folder IN_LIST race_folders AND NOT name MATCHES "_process|_mpi_")
     add_dependencies(race_tests ${name})
     set_tests_properties(${name} PROPERTIES LABELS race)
   endif()

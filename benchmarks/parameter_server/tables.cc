@@ -11,8 +11,15 @@
 //   deltas FOLDER bytes of a base of 1 M rows by a server, and of a delta after
 //                 a hundredth of them changed; seconds to load the base, and to
 //                 load what a hundred such deltas have left
+//   beside FOLDER seconds of a step (a pull and a push of 26,000 keys, Zipf
+//   over
+//                 1 M rows, across the wire) while nobody saves, median and
+//                 99th percentile, and the same of as many steps while another
+//                 worker saves a base of all rows; the best of five turns
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -23,9 +30,11 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <span>
 #include <sstream>
 #include <string>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -106,7 +115,7 @@ void RunServer(int out) {
 class Speed {
  public:
   explicit Speed(uint16_t port)
-      : near_(Connect(port, true)), far_(Connect(port, false)) {
+      : near_(Connect(port, 0, true)), far_(Connect(port, 1, false)) {
     for (const TableId id : {kZipf, kUniform}) {
       Fill(NumRows(id), [&](const std::vector<Key>& keys) {
         Check(Alone(id).Pull(keys, rows_));
@@ -142,19 +151,21 @@ class Speed {
     return line.str();
   }
 
- private:
-  static std::unique_ptr<PsClient> Connect(uint16_t port, bool shared_memory) {
+  // One of the two workers of the server.
+  static std::unique_ptr<PsClient> Connect(uint16_t port, int32_t worker,
+                                           bool shared_memory) {
     fleet::channel::Address address;
     address.host = "127.0.0.1";
     address.port = port;
     fleet::ps::PsClientOptions options;
     options.shared_memory = shared_memory;
-    options.worker = shared_memory ? 0 : 1;  // two workers of one server
+    options.worker = worker;
     auto client = PsClient::Connect({address}, options, Soon());
     Check(client.status());
     return std::move(client).value();
   }
 
+ private:
   static uint64_t NumRows(TableId id) {
     return id == kZipf ? kZipfRows : kUniformRows;
   }
@@ -304,6 +315,70 @@ std::string Deltas(const std::string& folder) {
   return out.str();
 }
 
+// Steps of worker 0 with and without a save of worker 1.
+std::string Beside(uint16_t port, const std::string& folder) {
+  constexpr size_t kKeys =
+      26'000;  // a batch of 1000 examples of the click model
+  auto worker = Speed::Connect(port, 0, true);
+  auto saver = Speed::Connect(port, 1, true);
+  std::vector<float> rows(kRequest * kDim);
+  Fill(kZipfRows, [&](const std::vector<Key>& keys) {
+    Check(worker->Pull(kZipf, keys, rows, {}, Soon()));
+  });
+  const Requests requests =
+      fleet::table::ZipfRequests(kNumRequests, kKeys, kZipfRows);
+  auto turn = worker->BeginTurn(Soon());
+  Check(turn.status());
+  size_t num_steps = 0;
+  auto step = [&] {
+    const std::vector<Key>& keys = requests[num_steps++ % kNumRequests];
+    const auto some = std::span(rows).first(keys.size() * kDim);
+    return Seconds([&] {
+      if (worker->cut_wanted()) {
+        Check(worker->EndTurn(*turn, Soon()));
+        turn = worker->BeginTurn(Soon());
+        Check(turn.status());
+      }
+      Check(worker->Pull(kZipf, keys, some, {}, Soon()));
+      for (float& x : some) x *= 1e-3f;
+      Check(worker->Push(kZipf, keys, some, Soon()));
+    });
+  };
+  // Steps as long as `goes_on`, at least one.
+  auto stretch = [&](const std::function<bool()>& goes_on) {
+    std::vector<double> seconds;
+    do {
+      seconds.push_back(step());
+    } while (goes_on());
+    std::sort(seconds.begin(), seconds.end());
+    return seconds;
+  };
+  std::array<double, 4> best;
+  best.fill(std::numeric_limits<double>::infinity());
+  auto take = [&](size_t at, const std::vector<double>& seconds) {
+    best[at] = std::min(best[at], seconds[seconds.size() / 2]);
+    best[at + 1] =
+        std::min(best[at + 1], seconds[(seconds.size() * 99 - 1) / 100]);
+  };
+  (void)stretch([&] { return num_steps < 3 * kNumRequests; });
+  for (int i = 0; i < 5; ++i) {
+    std::atomic<bool> saved = false;
+    std::thread saving([&] {
+      Check(saver->Save(folder, {}, Soon()));
+      saved = true;
+    });
+    const std::vector<double> beside = stretch([&] { return !saved; });
+    saving.join();
+    take(2, beside);
+    size_t left = beside.size();
+    take(0, stretch([&] { return --left > 0; }));
+  }
+  Check(worker->EndTurn(*turn, Soon()));
+  std::ostringstream out;
+  for (const double seconds : best) out << seconds << ' ';
+  return out.str();
+}
+
 }  // namespace
 
 int main() {
@@ -312,25 +387,25 @@ int main() {
   std::unique_ptr<SparseTable> loaded;
   uint64_t save_number = 0;
   pid_t server = 0;
+  uint16_t port = 0;
   std::string line;
   while (std::getline(std::cin, line)) {
     std::istringstream in(line);
     std::string what;
     std::string folder;
     in >> what >> folder;
-    if (what == "turn") {
-      if (speed == nullptr) {
-        int ends[2];
-        if (pipe(ends) != 0) return 1;
-        server = fork();
-        if (server == 0) {
-          RunServer(ends[1]);
-          _exit(0);
-        }
-        uint16_t port = 0;
-        if (read(ends[0], &port, sizeof(port)) != sizeof(port)) return 1;
-        speed = std::make_unique<Speed>(port);
+    if ((what == "turn" || what == "beside") && server == 0) {
+      int ends[2];
+      if (pipe(ends) != 0) return 1;
+      server = fork();
+      if (server == 0) {
+        RunServer(ends[1]);
+        _exit(0);
       }
+      if (read(ends[0], &port, sizeof(port)) != sizeof(port)) return 1;
+    }
+    if (what == "turn") {
+      if (speed == nullptr) speed = std::make_unique<Speed>(port);
       speed->Turn();
       std::cout << speed->Best() << std::endl;
     } else if (what == "memory") {
@@ -351,6 +426,8 @@ int main() {
       });
       Check(fleet::table::RemoveOlderSaves(folder, "emb", save_number));
       std::cout << seconds << ' ' << byte_size << std::endl;
+    } else if (what == "beside") {
+      std::cout << Beside(port, folder) << std::endl;
     } else if (what == "deltas") {
       std::cout << Deltas(folder) << std::endl;
     } else if (what == "load") {

@@ -7,8 +7,8 @@ import time
 
 
 class Progress:
-    """Of `total` steps. Speed is in steps/s, or in what `unit` counts of each step:
-    (500, "examples")."""
+    """A bar that shows how far `total` steps have come. Speed is in steps/s, or in what
+    `unit` counts of each step: (500, "examples")."""
 
     def __init__(self, total, unit=(1, "steps"), width=28, out=sys.stdout):
         self.total, self.unit, self.width, self.out = total, unit, width, out

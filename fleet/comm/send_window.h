@@ -54,7 +54,11 @@ class SendWindow final {
   // The peer told how much it has received.
   void PeerReceived(uint64_t total) { known_ = std::max(known_, total); }
 
-  // A message was received; true when it is time to tell.
+  // A message came, and is kept until it is received.
+  void Keep(uint64_t charge) { came_ += charge; }
+  uint64_t kept() const { return came_ - received_; }
+
+  // A message that came was received; true when it is time to tell.
   bool Receive(uint64_t charge) {
     received_ += charge;
     return received_ - told_ >= kTellEvery;
@@ -69,8 +73,9 @@ class SendWindow final {
  private:
   uint64_t sent_ = 0;
   uint64_t known_ = 0;  // of it, received by the peer
-  uint64_t received_ = 0;
-  uint64_t told_ = 0;  // of it
+  uint64_t came_ = 0;
+  uint64_t received_ = 0;  // of it
+  uint64_t told_ = 0;      // of what was received
   uint64_t peer_needs_ = 0;
 };
 

@@ -7,6 +7,8 @@
 #include <exception>
 #include <utility>
 
+#include "fleet/base/shared_memory.h"
+
 namespace fleet::comm {
 namespace {
 
@@ -158,6 +160,15 @@ Status Exchange::RecvLetter(int from, Span into) {
 }
 
 Status Exchange::TakeLetter(Link& link, const LinkHeader& header) {
+  // A rank that keeps the rule of SendWindow never sends so far ahead.
+  if (link.window().kept() > kSendAhead + SendWindow::kTellEvery) {
+    return DataLoss(What(), ": rank ", link.peer(), " sent more than ",
+                    kSendAhead >> 20, " MB ahead of their receive");
+  }
+  RETURN_IF_ERROR(base::CheckAvailable(header.byte_size)
+                      .WithContext(base::Concat(What(), ": a message of rank ",
+                                                link.peer())));
+  link.NoteTaken(header.byte_size);
   Letter letter{header.call.type, {}};
   try {
     letter.bytes.resize(header.byte_size);

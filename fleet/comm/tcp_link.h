@@ -80,6 +80,8 @@ class Link final {
   // sender goes on; `data` of a larger one stays as it is until
   // window().fits(). The channel's failure, if it is known by now.
   Status PostLetter(ConstSpan data);
+  // A letter of the peer is taken from the channel.
+  void NoteTaken(size_t byte_size) { window_.Keep(SendCharge(byte_size)); }
   // A letter of the peer was received.
   void NoteReceived(size_t byte_size);
   const SendWindow& window() const { return window_; }

@@ -12,6 +12,9 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/channel/in_process.h"
+#include "fleet/cluster/store.h"
+#include "fleet/comm/tcp_exchange.h"
+#include "fleet/comm/tcp_links.h"
 #include "fleet/testing/deadlines.h"
 
 namespace fleet::comm {
@@ -116,6 +119,31 @@ TEST(Link, NoFrameIsReadBeyondItsEnd) {
       EXPECT_EQ(header->byte_size, 12u);
     }
   }
+}
+
+// A rank that waits for a part of a call takes letters that come before it.
+TEST(Exchange, ARankThatSendsFartherAheadThanItMayIsAnError) {
+  HalfLinked pair;
+  cluster::InProcessStore store;
+  std::vector<std::unique_ptr<Link>> to(2);
+  to[1] = std::move(pair.link);
+  Links links(std::move(to), Whereabouts(store, "test", 0, 2));
+  const Bytes letter = Pattern(1 << 20);
+  Link peer(0, std::move(pair.raw));
+  for (uint64_t sent = 0; sent < kSendAhead + 8 * letter.size();
+       sent += letter.size()) {
+    peer.Post({.kind = LinkHeader::Kind::kLetter,
+               .call = {.type = DataType::kFloat32, .count = letter.size() / 4},
+               .byte_size = letter.size()},
+              std::span<const std::byte>(letter));
+  }
+  const std::vector<int> members = {0, 1};
+  const CommunicatorOptions options;
+  Exchange exchange(links, 0, members, options,
+                    {.kind = CallKind::kBarrier, .number = 1}, Soon());
+  EXPECT_THAT(exchange.RecvGreeting(1),
+              StatusIs(StatusCode::kDataLoss,
+                       testing::HasSubstr("rank 1 sent more than 64 MB")));
 }
 
 }  // namespace

@@ -111,7 +111,8 @@ def _listener():
 
 
 def clean_environment():
-    """Of a process that no launcher has started, but that finds the package."""
+    """The environment of a process that no launcher has started, but that finds the
+    package."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(_LAUNCHERS)}
     return {**env, "PYTHONPATH": str(PACKAGE)}
 

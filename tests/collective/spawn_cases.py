@@ -49,4 +49,5 @@ def wait_forever(folder):
 def variables():
     names = ("PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM", "PADDLE_CURRENT_ENDPOINT")
     names += ("RANK", "WORLD_SIZE", "OMP_NUM_THREADS", "FLAGS_selected_gpus")
+    names += ("FLEET_SECRET", "FLEET_SECRET_FILE")
     return {name: os.environ.get(name) for name in names}

@@ -15,7 +15,7 @@ STEPS = 20
 
 
 def alone(kind, optimizer, num_ranks=1):
-    """The same training in this process."""
+    """What the training gives in this process alone."""
     model = training.make(kind)
     rule = training.make_optimizer(optimizer, model)
     for number in range(STEPS):

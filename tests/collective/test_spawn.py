@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import paddle.distributed as dist
@@ -75,6 +76,10 @@ def test_the_environment_is_that_of_a_launcher(monkeypatch):
     assert first["WORLD_SIZE"] == first["PADDLE_TRAINERS_NUM"] == "2"
     assert second["FLAGS_selected_gpus"] == "5"
     assert int(first["OMP_NUM_THREADS"]) >= 1
+    # The secret itself is in no environment.
+    assert first["FLEET_SECRET"] is None
+    assert first["FLEET_SECRET_FILE"] == second["FLEET_SECRET_FILE"]
+    assert len(Path(first["FLEET_SECRET_FILE"]).read_text()) == 64
     assert os.environ["RANK"] == "17" and "PADDLE_TRAINER_ID" not in os.environ
 
 

@@ -3,6 +3,7 @@
 what users are told when hosts do not fit together."""
 
 import re
+import sys
 import time
 
 import pytest
@@ -91,6 +92,8 @@ def test_ips(hosts, count, local, backend, channel):
     outputs, statuses = finish(started)
     assert statuses == [0] * count, outputs
     check_training(made, count * local, backend + channel)
+    logs = "".join(log for i in range(count) for log in made.logs(i))
+    assert ("what goes over UCX is not encrypted" in logs) == (channel == "ucx")
 
 
 @pytest.mark.parametrize("count, local", [(2, 2), (3, 1)])
@@ -213,6 +216,44 @@ def test_no_secret_is_a_warning(hosts):
     outputs, statuses = finish(started)
     assert statuses == [0, 0], outputs
     assert all("secret" in text for text in outputs)
+
+
+STRANGER = """
+import socket, sys, time
+# A hello of worker 1 without a secret, in the words of docs/wire.md.
+hello = b"FLEETHI\\n" + bytes([2, 0, 0, 0] + [0] * 8 + [1, 0, 0, 0] + [0] * 8) + bytes(32)
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    try:
+        peer = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)
+        break
+    except OSError:
+        time.sleep(0.01)
+try:
+    peer.sendall(hello)
+    print("ANSWER", len(peer.recv(64)))
+except ConnectionError:
+    print("ANSWER 0")
+"""
+
+
+def test_a_host_that_was_not_named_is_turned_away_before_its_hello(hosts):
+    """A job without a secret, whose second host comes late; a third one comes first,
+    and says what the second would."""
+    made = hosts(3)
+    named = f"{made.address(0)},{made.address(1)}"
+    flags = [f"--ips={named}", "--nproc_per_node=1"]
+    first = made.fleetrun(0, TRAIN, *flags)
+    stranger = made.start(2, sys.executable, "-c", STRANGER, made.address(0), 6070)
+    (answer,), _ = finish([stranger])
+    assert "ANSWER 0" in answer, answer
+    outputs, statuses = finish([first, made.fleetrun(1, TRAIN, *flags)])
+    assert statuses == [0, 0], outputs
+    assert re.search(
+        rf"refused {made.address(2)}:\d+: this job has no secret, and its hosts are "
+        rf"{made.address(0)}, {made.address(1)}",
+        outputs[0],
+    ), outputs[0]
 
 
 WHISPER = """

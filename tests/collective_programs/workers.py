@@ -69,7 +69,7 @@ def fails(num_workers, logs, *arguments, **env):
 
 
 def run_alone(*arguments):
-    """The same script without a launcher."""
+    """Runs the script without a launcher."""
     done = subprocess.run(
         [sys.executable, HERE / "cases.py", *map(str, arguments)],
         env=environment(),

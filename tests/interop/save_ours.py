@@ -195,7 +195,7 @@ INPUTS["matrix"] = RANDOM.uniform(-1, 1, (4, 6)).astype("float32")
 
 
 def save_functions(folder):
-    """Of those that cannot be built here, prints why."""
+    """Saves each function as a model; where one cannot be built here, prints why."""
     os.makedirs(folder, exist_ok=True)
     for name, feed, shape, function in _functions():
 

@@ -16,7 +16,7 @@ SECRET = {"FLEET_SECRET": "known to all hosts"}
 
 
 def listening_addresses(port):
-    """Of IPv4 sockets that listen at `port`, as /proc writes them."""
+    """Addresses of IPv4 sockets that listen at `port`, as /proc writes them."""
     with open("/proc/net/tcp") as table:
         rows = [line.split() for line in table.readlines()[1:]]
     return {
@@ -136,6 +136,19 @@ def test_no_secret_is_a_warning(cluster):
     for done in cluster.finish():
         assert done.returncode == 0
         assert done.stderr.count("This job has no secret") == 1
+        assert "its ports from 127.0.0.2, 127.0.0.3 can join it" in done.stderr
+
+
+@pytest.mark.parametrize("way", ["--ips=127.0.0.2,127.0.0.3", "--master"])
+def test_a_job_that_requires_a_secret_is_not_started_without(cluster, way):
+    if way == "--master":
+        way = f"--master=127.0.0.2:{cluster.port}"
+    flags = [way, "--nnodes=2"] if way.startswith("--master") else [way]
+    cluster.start(2, *flags, FLEET_SECRET="", FLEET_REQUIRE_SECRET="1")
+    (done,) = cluster.finish()
+    assert done.returncode == 2
+    assert "FLEET_REQUIRE_SECRET" in done.stderr, done.stderr
+    assert "has no secret" in done.stderr, done.stderr
 
 
 def test_a_signal_ends_the_wait_for_other_hosts(cluster):

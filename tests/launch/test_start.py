@@ -155,13 +155,45 @@ def test_ranks_find_both_environments(launcher):
     assert env["LOCAL_WORLD_SIZE"] == "2" and env["GROUP_RANK"] == "0"
     assert env["MASTER_ADDR"] == "127.0.0.1"
     assert f"127.0.0.1:{env['MASTER_PORT']}" not in endpoints
-    assert len(env["FLEET_SECRET"]) == 64
+    assert "FLEET_SECRET" not in env
     cores = len(os.sched_getaffinity(0))
     assert env["OMP_NUM_THREADS"] == str(max(1, cores // 2))
     assert "http_proxy" not in env and "https_proxy" not in env
     other = dumped(launcher.log("workerlog.0"))[2]
-    assert other["FLEET_SECRET"] == env["FLEET_SECRET"]
+    assert other["FLEET_SECRET_FILE"] == env["FLEET_SECRET_FILE"]
     assert other["MASTER_PORT"] == env["MASTER_PORT"]
+
+
+READ_SECRET = """
+import os, pathlib, subprocess, sys
+secret = pathlib.Path(os.environ["FLEET_SECRET_FILE"]).read_text()
+everything = pathlib.Path("/proc/self/environ").read_bytes()
+child = [sys.executable, "-c", "print(open('/proc/self/environ', 'rb').read())"]
+everything += subprocess.run(child, capture_output=True).stdout
+print("SECRET", secret, secret.encode() in everything)
+"""
+
+
+@pytest.mark.parametrize("given", [None, "xyzzy of a user"], ids=["made", "given"])
+def test_the_secret_is_in_no_environment(launcher, given):
+    """Neither one that the launcher makes nor one that was in its own."""
+    launcher.write("t.py", READ_SECRET)
+    env = {} if given is None else {"FLEET_SECRET": given}
+    done = launcher.run("--nproc_per_node=2", "t.py", **env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    texts = {launcher.log(f"workerlog.{i}").strip() for i in range(2)}
+    assert len(texts) == 1, texts
+    text = texts.pop()
+    secret = text.removeprefix("SECRET ").removesuffix(" False")
+    assert text == f"SECRET {secret} False"
+    assert len(secret) == 64 if given is None else secret == given
+
+
+def test_logs_are_not_for_everybody(launcher):
+    launcher.write("t.py", "print('samples of a patient')\n")
+    launcher.run("t.py")
+    log = launcher.folder / "log" / "workerlog.0"
+    assert log.stat().st_mode & 0o007 == 0
 
 
 def test_what_the_user_set_stays(launcher):

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_row
+
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent.parent / "python"
 MPIRUN = shutil.which("mpirun")
@@ -57,6 +59,17 @@ def test_ranks_of_mpirun_train_together(backend, ranks):
     assert sorted(found) == [f"{i} of {ranks}" for i in range(ranks)], out + err
     assert len(set(found.values())) == 1, found
     assert "finalize" not in err.lower(), err
+
+
+@pytest.mark.parametrize("master", [False, True])
+def test_ranks_of_mpirun_have_a_secret(master):
+    """Inside a host by a name, and over the network: without one they would refuse."""
+    env = {"FLEET_REQUIRE_SECRET": "1", "FLEET_COMM": "tcp"}
+    if master:
+        env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_row(1))}
+    code, out, err = mpirun(**env)
+    assert code == 0, out + err
+    assert len(results(out)) == 2, out + err
 
 
 def test_a_rank_that_fails_ends_the_job(backend):

@@ -23,7 +23,7 @@ def distance(a, b, scale=0.0):
     both = np.isfinite(a) & np.isfinite(b)
     if not np.array_equal(np.isfinite(a), np.isfinite(b)):
         return float("inf")
-    error = np.linalg.norm((a - b)[both])
+    error = np.linalg.norm(a[both] - b[both])
     size = max(np.linalg.norm(b[both]), scale * np.sqrt(a.size), 1e-30)
     return float(error / size)
 

@@ -20,7 +20,7 @@ from model import (
     parameter_array,
     share,
 )
-from run import environment, make_parameters
+from run import environment, first_values, make_parameters
 from value import DrawError, Reject, Value, written
 
 LARGEST = 40.0  # of what a line may give; beyond, losses leave the range of floats
@@ -116,16 +116,14 @@ class Draw:
         name = self._new_name("l")
         line = Line((name,), text)
         self.layers.append(line)
-        model = Model(0, 2, (), (), (line,), (), ("0.0",), "0.1", "None")
+        model = Model(self.number, 2, (), (), (line,), (), ("0.0",), "0.1", "None")
         try:
             paddle.seed(self.number + 1)
             made = make_parameters(model, self.envs[0], "float32")
         except Exception as error:
             raise DrawError(self._model(()), line, error) from error
-        rng = np.random.default_rng(self.number)
-        for value in made.values():
-            if not value.stop_gradient:
-                value.set_value((rng.standard_normal(value.shape) * 0.4).astype("f4"))
+        for key, array in first_values(model, made, "float32").items():
+            made[key].set_value(array)
         for env in self.envs[1:]:
             if env is not None:
                 env[name] = self.envs[0][name]
@@ -135,7 +133,7 @@ class Draw:
 
     def _fits(self, value, rank, shape, where):
         return (
-            value.floating
+            value.array.dtype == np.float32
             and (value.array.size == 0 or np.abs(value.array).max() <= LARGEST)
             and (rank is None or value.rank in rank)
             and (shape is None or value.shape == tuple(shape))

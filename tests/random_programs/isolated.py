@@ -8,18 +8,46 @@ import select
 import signal
 import struct
 import time
+from pathlib import Path
 
 
 class Ended(Exception):
     """The process was ended by a signal, or ended itself, or took too long."""
 
 
-def _read(pipe, count, end):
+def _waited(pid):
+    """The seconds that a process was ready to run and got no core: those of the thread
+    that waited most."""
+    waited = [0.0]
+    for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        try:
+            waited.append(int(task.read_text().split()[1]) * 1e-9)
+        except OSError:  # the thread just ended
+            pass
+    return max(waited)
+
+
+class _Patience:
+    """What is left of the seconds that a process has for an item. Those in which it
+    waited for a core, on a machine that is busy, do not count."""
+
+    def __init__(self, pid, seconds):
+        self._pid, self._before = pid, _waited(pid)
+        self._end = time.monotonic() + seconds
+
+    def left(self):
+        left = self._end - time.monotonic()
+        return left if left > 0 else left + _waited(self._pid) - self._before
+
+
+def _read(pipe, count, patience):
     data = b""
     while len(data) < count:
-        left = end - time.monotonic()
-        if left <= 0 or not select.select([pipe], [], [], left)[0]:
+        left = patience.left()
+        if left <= 0:
             raise TimeoutError
+        if not select.select([pipe], [], [], left)[0]:
+            continue
         more = os.read(pipe, count - len(data))
         if not more:
             raise EOFError
@@ -70,9 +98,9 @@ def each(function, items, seconds=60, at_once=20):
         done = 0
         try:
             for item in part:
-                end = time.monotonic() + seconds
-                (size,) = struct.unpack("<Q", _read(reader, 8, end))
-                result = pickle.loads(_read(reader, size, end))
+                patience = _Patience(pid, seconds)
+                (size,) = struct.unpack("<Q", _read(reader, 8, patience))
+                result = pickle.loads(_read(reader, size, patience))
                 done += 1
                 yield item, result
             os.waitpid(pid, 0)

@@ -134,7 +134,8 @@ def parameter_array(model, parameter, dtype):
     return (array * 0.5).astype(dtype)
 
 
-def layer_array(model, index, shape, dtype):
-    """The first value of the parameter `index` of the layers."""
-    rng = np.random.default_rng([model.number, 1 << 21, index])
+def layer_array(model, name, shape, dtype):
+    """The first value of a parameter of a layer: "l3.p0" is the first one of l3."""
+    layer, index = name[1:].split(".p")
+    rng = np.random.default_rng([model.number, 1 << 21, int(layer), int(index)])
     return (rng.standard_normal(shape) * 0.4).astype(dtype)

@@ -84,7 +84,7 @@ def parallel_program(model, rank):
 
 
 def digest(trace):
-    """Of all that the ranks must have in common; statistics are each rank's own."""
+    """A hash of all that ranks must have in common; statistics are each rank's own."""
     found = hashlib.sha256()
     for name in sorted(trace.trained):
         found.update(name.encode() + trace.parameters[name].tobytes())

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products and other ops on matrices."""
 
+import numpy as np
 from recipes import recipe
 from value import Reject
 
@@ -155,10 +156,19 @@ def triangular_solve(d, op):
     )
 
 
+def _apart(d, x):
+    """With 1, 2, ... added to the diagonal: values of equal size have no gradient, and
+    training makes zeros of parameters."""
+    rows, columns = x.shape[-2:]
+    numbers = np.diag(np.arange(1.0, max(rows, columns) + 1))[:rows, :columns]
+    return d.line(f"{x.name} + {d.constant(numbers).name}")
+
+
 @recipe("svd")
 def svd(d, op):
     # Vectors have a sign that nothing fixes: only the values are trained on.
     x = d.floats(rank=2, where=lambda v: v.rows == "same" and v.size > 0)
+    x = _apart(d, d.line(f"paddle.tanh({x.name}) * 0.4"))
     d.line(f"ops.svd({x.name})[1]")
 
 
@@ -170,7 +180,7 @@ def qr(d, op):
 
 @recipe("eigh")
 def eigh(d, op):
-    x = _symmetric(d)
+    x = _apart(d, _symmetric(d))
     d.line(f"ops.eigh({x.name}, UPLO={d.one_of('L', 'U')!r})[0]")
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Losses, softmax, norms, metrics, loss scaling."""
 
+import numpy as np
 from recipes import recipe
 from value import Reject, Text, varied
 
@@ -116,7 +117,14 @@ def cos_sim(d, op):
     x = d.floats(rank=2)
     rows = x.shape[0] if d.split or d.chance(0.6) else 1
     y = d.floats(shape=(rows, *x.shape[1:]))
-    d.call(op, d.positive(x), d.positive(y), outputs=3)
+    x, y = d.positive(x), d.positive(y)
+    a, b = x.array.astype("float64"), y.array.astype("float64")
+    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    # Of parallel vectors, as all of one number are, every gradient is zero because two
+    # terms cancel inside of the kernel.
+    if ((a * b).sum(1) > 0.99 * lengths).any():
+        raise Reject
+    d.call(op, x, y, outputs=3)
 
 
 @recipe("label_smooth")
@@ -253,6 +261,12 @@ def prelu(d, op):
 # ---- metrics and loss scaling
 
 
+def _as_the_model(d, value, dtype):
+    """A value that is `dtype` in every model, as one of the model's own type."""
+    d.values.remove(value)  # others must not mix types
+    d.line(f"ops.cast({value.name}, paddle.{dtype}, DTYPE)")
+
+
 @recipe("accuracy")
 def accuracy(d, op):
     x = _classes(d, 2)
@@ -260,7 +274,8 @@ def accuracy(d, op):
         raise Reject
     label = d.integers((x.shape[0], 1), x.shape[1])
     best, index = d.call("top_k_v2", x, outputs=2, k=1)
-    d.call(op, best, index, label, outputs=3)
+    share, _, _ = d.call(op, best, index, label, outputs=3)
+    _as_the_model(d, share, "float32")
 
 
 @recipe("auc")
@@ -273,7 +288,10 @@ def auc(d, op):
     )
     label = d.integers((x.shape[0], 1), 2)
     stats = d.constant([0] * 17), d.constant([0] * 17)
-    d.call(op, score, label, *stats, outputs=3, num_thresholds=16, slide_steps=0)
+    area, _, _ = d.call(
+        op, score, label, *stats, outputs=3, num_thresholds=16, slide_steps=0
+    )
+    _as_the_model(d, area, "float64")
 
 
 @recipe("check_finite_and_unscale")

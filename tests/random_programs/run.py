@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a model in one process: eagerly, or as a program with or without plans."""
 
+import contextlib
 import dataclasses
+import re
 
 import numpy as np
 import paddle
@@ -63,9 +65,9 @@ def make_parameters(model, env, dtype):
 def first_values(model, made, dtype):
     """What the parameters begin with. Buffers of layers keep theirs."""
     values = {p.name: parameter_array(model, p, dtype) for p in model.parameters}
-    for index, (name, value) in enumerate(made.items()):
+    for name, value in made.items():
         if ".p" in name:
-            values[name] = layer_array(model, index, list(value.shape), dtype)
+            values[name] = layer_array(model, name, list(value.shape), dtype)
     return values
 
 
@@ -100,34 +102,45 @@ def _changed(arrays, change):
 
 
 def _rounded_code(model):
+    """Every value that a line gives is `rounded`, and every mention of a value is a
+    `used` one. Tables that give gradients of rows are parameters and stay so."""
+    values = {out for line in model.lines for out in line.outputs}
+    values |= {item.name for item in (*model.parameters, *model.feeds)}
+    pattern = re.compile(r"\b(" + "|".join(values) + r")\b")
+
+    def with_uses(text):
+        return text if "sparse=True" in text else pattern.sub(r"used(\1)", text)
+
     lines = []
     for line in model.lines:
-        lines += [line.code(), *(f"{name} = rounded({name})" for name in line.outputs)]
-    terms = " + ".join(f"rounded({term})" for term in model.terms)
+        lines.append(f"{', '.join(line.outputs)} = {with_uses(line.text)}")
+        lines += [f"{name} = rounded({name})" for name in line.outputs]
+    terms = " + ".join(f"rounded({with_uses(term)})" for term in model.terms)
     return "\n".join([*lines, f"loss = {terms}"])
 
 
-def eager(model, batches=None, wrap=None, dtype=None, change=None, rounded=None):
+def eager(model, batches=None, wrap=None, dtype=None, rounding=None):
     """Trains with `batches`, by default those of one process. `wrap(forward, made,
-    layers, optimizer)` gives those of a job; `change` is done to all numbers at the
-    beginning, `rounded(tensor)` to what each line gives."""
+    layers, optimizer)` gives those of a job; `rounding` makes errors on the way."""
     dtype = dtype or model.dtype
     paddle.disable_static()
     env = environment(dtype)
     made = make_parameters(model, env, dtype)
+    change = None if rounding is None else rounding.numbers
     first = _changed(first_values(model, made, dtype), change)
     for name, array in first.items():
         made[name].set_value(array)
     trained = [v for v in made.values() if not v.stop_gradient]
     optimizer, scheduler = make_optimizer(model, env, trained)
-    if rounded is None:
+    if rounding is None:
         compiled = compile(model.code(), f"<model {model.number}>", "exec")
     else:
-        env["rounded"] = rounded
+        env["rounded"], env["used"] = rounding.result, rounding.use
         compiled = compile(_rounded_code(model), f"<model {model.number}>", "exec")
 
     def forward():
-        exec(compiled, env)
+        with contextlib.nullcontext() if rounding is None else rounding.inside():
+            exec(compiled, env)
         return env["loss"]
 
     if wrap is not None:
@@ -140,7 +153,13 @@ def eager(model, batches=None, wrap=None, dtype=None, change=None, rounded=None)
         for name, array in _changed(batch, change).items():
             env[name] = paddle.to_tensor(array)
         loss = forward()
+        if rounding is not None:
+            with rounding.scales(trained):
+                loss.backward(retain_graph=True)
+            optimizer.clear_grad()
         loss.backward()
+        if rounding is not None:
+            rounding.finish(trained)
         if step == 0:
             gradients = {
                 name: _array(v.grad)
@@ -192,11 +211,6 @@ def set_values(values, made, scope):
         scope.find_var(made[name].name).get_tensor().set(array)
 
 
-def _in_program(value):
-    """A constant has its value already."""
-    return isinstance(value, _core.Variable)
-
-
 def program(model, planning, batches=None, dtype=None, fetch_all=True, minimize=None):
     """Trains the model as a program; fetches the loss and, with `fetch_all`, what the
     model names."""
@@ -214,7 +228,7 @@ def program(model, planning, batches=None, dtype=None, fetch_all=True, minimize=
             executor.run(startup)
             set_values(first_values(model, made, dtype), made, scope)
             paddle.seed(seed_of(model))
-            names = [n for n in model.fetched if fetch_all and _in_program(env[n])]
+            names = model.fetched if fetch_all else ()
             fetches = [env["loss"], *[env[n] for n in names]]
             losses, values = [], []
             batches = batches or [

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import isolated
 from isolated import Ended, each
 
 HERE = Path(__file__).resolve().parent
@@ -37,6 +38,23 @@ def test_a_process_that_ends_or_hangs_costs_one_item():
         "ended with status 3",
     ]
     assert isinstance(results["hang"], Ended)
+
+
+def test_seconds_without_a_core_do_not_count(monkeypatch):
+    """The process answers when its seconds are over and it is asked how long it waited."""
+    reader, writer = os.pipe()
+    asked = []
+
+    def waited(pid):
+        if asked:
+            os.write(writer, b"x")
+        asked.append(pid)
+        return 1000.0 * (len(asked) - 1)
+
+    monkeypatch.setattr(isolated, "_waited", waited)
+    assert dict(each(lambda _: os.read(reader, 1), [1], seconds=0.1)) == {1: b"x"}
+    os.close(reader)
+    os.close(writer)
 
 
 def _wrong(*arguments, timeout=240):

@@ -97,7 +97,7 @@ class Trainer final {
       }
       RETURN_IF_ERROR(client.InitializeDense(kWeights, weights_, Soon()));
     }
-    RETURN_IF_ERROR(client.Barrier("begin", Soon()));
+    RETURN_IF_ERROR(client.StartBarrier("begin", Soon()));
     RETURN_IF_ERROR(client.PullDense(kWeights, weights_, Soon()));
     const int64_t steps = flags_.Number("steps", 20);
     for (int64_t step = flags_.Number("first_step"); step < steps; ++step) {

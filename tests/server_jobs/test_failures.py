@@ -2,12 +2,16 @@
 """What workers, servers and the launcher do when one of them fails, is limited, or
 sends what it should not."""
 
+import os
 import re
+import signal
+import socket
 import subprocess
 
 import numpy as np
 import pytest
 
+from tests.launch.launcher import wait_until
 from tests.server_jobs import reference
 from tests.server_jobs.jobs import SERVER, assert_same
 
@@ -38,9 +42,73 @@ def test_a_killed_server_fails_the_job(job):
     job.assert_nothing_left()
 
 
+def test_a_server_comes_back_from_its_log(job):
+    """With all that it acknowledged, though nothing was saved."""
+    process = job.begin("--max_restarts=2", steps=20, wait_at=10, wait_for="go")
+    job.wait_until_ready()
+    assert (job.folder / "log/ps/0/server.0-of-2").is_dir()
+    job.kill("server", 0)
+    job.kill("server", 1)
+    job.go_on()
+    done = job.finish(process)
+    assert done.returncode == 0, done.stderr
+    for i in (0, 1):
+        assert f"starting server {i} again from its log (" in done.stderr
+        assert "has its tables again" in job.log(f"serverlog.{i}")
+    assert_same(job.result(), reference.train(20))
+    assert not (job.folder / "log/ps").exists()
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_the_log_of_a_job_that_was_killed_is_not_that_of_the_next(job, named):
+    left = job.folder / "log/ps/0/server.0-of-2"
+    left.mkdir(parents=True)
+    (left / "checkpoint").write_text("of a job that was killed")
+    env = {"FLEET_PS_LOG_DIR": str(job.folder / "log/ps")} if named else {}
+    done = job.train("--max_restarts=1", env=env.items(), steps=10)
+    assert done.returncode == 0, done.stderr
+    assert "durability log, in " in job.log("serverlog.0")
+    assert_same(job.result(), reference.train(10))
+    # The own folder is emptied; in one that the user names others may have logs.
+    if named:
+        assert [path.name for path in (job.folder / "log/ps").iterdir()] == ["0"]
+    else:
+        assert not (job.folder / "log/ps").exists()
+
+
+NO_LOG = {"FLEET_PS_DURABILITY": "none"}.items()
+
+
+def test_a_job_that_goes_on_without_what_was_lost_says_so_at_its_end(job):
+    process = job.begin(
+        "--max_restarts=1",
+        env=[*NO_LOG, ("FLEET_PS_ON_DATA_LOSS", "go_on")],
+        mode="async",
+        steps=20,
+        save="model",
+        save_at=5,
+        wait_at=10,
+        wait_for="go",
+    )
+    job.wait_until_ready()
+    job.kill("server", 0)
+    job.go_on()
+    done = job.finish(process)
+    assert done.returncode == 0, done.stderr
+    said = re.findall(
+        r"fleetrun: updates are lost that a server had acknowledged .*; (worker|server)"
+        r" \d says which in its log, (\S+)",
+        done.stderr,
+    )
+    assert said, done.stderr
+    for _, log in said:
+        assert "has lost " in open(job.folder / log).read()
+
+
 def test_a_server_comes_back_from_its_last_save(job):
     process = job.begin(
         "--max_restarts=1",
+        env=NO_LOG,
         steps=20,
         save="model",
         save_at=10,
@@ -58,7 +126,9 @@ def test_a_server_comes_back_from_its_last_save(job):
 
 
 def test_a_server_that_has_not_saved_cannot_come_back(job):
-    process = job.begin("--max_restarts=1", steps=10, wait_at=5, wait_for="go")
+    process = job.begin(
+        "--max_restarts=1", env=NO_LOG, steps=10, wait_at=5, wait_for="go"
+    )
     job.wait_until_ready()
     job.kill("server", 0)
     job.wait_until_ready()
@@ -107,6 +177,83 @@ def test_by_configuration_the_others_go_on(job):
     assert "the job goes on without worker 1" in done.stderr
     rows, _ = job.result()
     assert np.isfinite(rows).all()
+
+
+def test_a_worker_that_is_started_again_alone_joins(parts):
+    made = parts(FLEET_PS_GO_ON="1")
+    made.start_all(steps=10, wait_at=5)
+    made.wait_until_ready()
+    made.kill("worker1")
+    made.start_worker(1, steps=10, first_step=6)
+    wait_until(
+        lambda: made.output("server0").count("worker 1 is here") == 2,
+        "the new worker 1",
+    )
+    # The sixth step is under way and ends without it: it has those after it.
+    made.go_on()
+    for process in ("worker0", "worker1", "server0", "server1"):
+        assert made.ends(process) == 0, made.output(process)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_stopped_process_is_named_and_waited_for(parts, mode):
+    made = parts()
+    made.start_all(steps=10, wait_at=5, mode=mode)
+    made.wait_until_ready()
+    host = socket.gethostname()
+    for stopped, others in (
+        ("worker1", ["server0", "server1"]),
+        ("server1", ["worker0", "worker1"]),
+    ):
+        pid = made.processes[stopped].pid
+        name = f"{stopped[:-1]} {stopped[-1]} (process {pid} on {host})"
+        os.kill(pid, signal.SIGSTOP)
+        for other in others:
+            made.wait_for(other, f"{name} has given no sign of life for")
+        os.kill(pid, signal.SIGCONT)
+        for other in others:
+            made.wait_for(other, f"{name} is back after")
+    made.go_on()
+    for process in ("worker0", "worker1", "server0", "server1"):
+        assert made.ends(process) == 0, made.output(process)
+        assert "dead" not in made.output(process)
+        assert "lost" not in made.output(process)
+
+
+def test_a_worker_that_is_silent_for_the_timeout_is_dead(parts):
+    made = parts(FLEET_HEARTBEAT_TIMEOUT="3")
+    made.start_all(steps=10, wait_at=5)
+    made.wait_until_ready()
+    os.kill(made.processes["worker1"].pid, signal.SIGSTOP)
+    for server in ("server0", "server1"):
+        made.wait_for(server, "FLEET_HEARTBEAT_TIMEOUT")
+        made.wait_for(server, "counts as dead")
+    made.go_on()
+    assert made.ends("worker0") == 7
+    assert "worker 1 is lost" in made.output("worker0")
+
+
+def test_a_worker_that_is_dead_is_left_out_by_configuration(parts):
+    made = parts(FLEET_HEARTBEAT_TIMEOUT="3", FLEET_PS_GO_ON="1")
+    made.start_all(steps=10, wait_at=5)
+    made.wait_until_ready()
+    os.kill(made.processes["worker1"].pid, signal.SIGSTOP)
+    for server in ("server0", "server1"):
+        made.wait_for(server, "counts as dead")
+    made.go_on()
+    assert made.ends("worker0") == 0, made.output("worker0")
+
+
+def test_a_server_that_is_silent_for_the_timeout_is_dead(parts):
+    made = parts(FLEET_HEARTBEAT_TIMEOUT="3")
+    made.start_all(steps=10, wait_at=5)
+    made.wait_until_ready()
+    os.kill(made.processes["server1"].pid, signal.SIGSTOP)
+    made.go_on()
+    for worker in ("worker0", "worker1"):
+        assert made.ends(worker) == 7
+        assert "server 1" in made.output(worker)
+        assert "counts as dead" in made.output(worker)
 
 
 def with_limit(folder, name, kilobytes, command=""):

@@ -110,15 +110,14 @@ def test_a_server_comes_back_for_workers_of_another_host(hosts):
     made = hosts(2)
     a, b = made.address(0), made.address(1)
     flags = [f"--servers={a}:6170", f"--workers={b}:6172", "--max_restarts=1"]
-    shared = made.folder / "model"
-    wait = {"wait_at": 5, "wait_for": "go", "save_at": 5, "save": shared}
+    wait = {"wait_at": 5, "wait_for": "go"}
     started = [launch(made, i, *flags, **wait) for i in (0, 1)]
     wait_until(lambda: "READY" in "".join(made.logs(1)), "the worker's READY")
     for pid in pids_of(SERVER, made.names[0]):
         os.kill(pid, signal.SIGKILL)
     (made.folder / made.names[1] / "go").touch()
     outputs = finish(started)
-    assert "starting server 0 again from its last save" in outputs[0]
+    assert "starting server 0 again from its log" in outputs[0]
     assert_same(result(made, 1), reference.train(10, workers=1))
 
 

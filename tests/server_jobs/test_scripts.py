@@ -68,7 +68,7 @@ def test_a_script_that_raises_fails_the_job(job):
 
 
 def test_a_server_comes_back_under_a_script(job):
-    told = {"mode": "sync", "steps": 20, "save_at": 10}
+    told = {"mode": "sync", "steps": 20}
     done = run(job, **told)
     assert done.returncode == 0, done.stderr
     undisturbed = losses(job)
@@ -78,7 +78,7 @@ def test_a_server_comes_back_under_a_script(job):
     job.go_on()
     done = job.finish(process)
     assert done.returncode == 0, done.stderr
-    assert "starting server 1 again from its last save (1 of 1)" in done.stderr
+    assert "starting server 1 again from its log (1 of 1)" in done.stderr
     assert losses(job) == pytest.approx(undisturbed, rel=1e-5)
 
 

@@ -70,7 +70,7 @@ class Job:
 
 
 def run_alone(case, *arguments):
-    """The same script without a launcher; returns what it printed."""
+    """Runs the script without a launcher; returns what it printed."""
     done = subprocess.run(
         [sys.executable, HERE / "cases.py", case, *map(str, arguments)],
         env=environment(),

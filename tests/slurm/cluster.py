@@ -8,6 +8,7 @@ import platform
 import secrets
 import shutil
 import subprocess
+import tempfile
 import time
 
 from tests.ports import free_row
@@ -69,6 +70,31 @@ class Cluster:
             timeout=timeout,
         )
 
+    @contextlib.contextmanager
+    def start_srun(self, *arguments, **env):
+        """A job that is ended when the block is left."""
+        process = subprocess.Popen(
+            ["srun", *map(str, arguments)],
+            env={**self._environment, **env},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            yield process
+        finally:
+            self._stop(process)
+
+    def unmunge(self, credential, user):
+        """Exit code and output of a user who tries to open a credential."""
+        done = subprocess.run(
+            ["unmunge", f"--socket={self.munge_socket}"],
+            input=credential,
+            capture_output=True,
+            user=user,
+            timeout=60,
+        )
+        return done.returncode, (done.stdout + done.stderr).decode()
+
     def _start(self, *command):
         log = open(self._folder / f"{command[0]}.output", "wb")
         self._end.callback(log.close)
@@ -89,6 +115,10 @@ class Cluster:
     def _start_munge(self):
         folder = self._folder / "munge"
         folder.mkdir(mode=0o700)
+        # Every user of the machine may ask munged, as on real clusters.
+        public = self._end.enter_context(tempfile.TemporaryDirectory())
+        os.chmod(public, 0o755)
+        self.munge_socket = f"{public}/socket"
         key = folder / "key"
         key.write_bytes(secrets.token_bytes(128))
         key.chmod(0o600)
@@ -98,7 +128,7 @@ class Cluster:
             "--foreground",
             "--force",
             f"--key-file={key}",
-            f"--socket={folder}/socket",
+            f"--socket={self.munge_socket}",
             f"--pid-file={folder}/pid",
             f"--log-file={folder}/log",
             f"--seed-file={folder}/seed",
@@ -117,7 +147,7 @@ SlurmUser=root
 SlurmctldPort={controller}
 SlurmdPort={controller + 1}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket
+AuthInfo=socket={self.munge_socket}
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
 SlurmctldPidFile={folder}/slurmctld.pid

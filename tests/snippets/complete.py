@@ -77,7 +77,7 @@ def complete(document, frame, name):
 
 
 def complete_python(document, frame, name):
-    """The same for blocks of Python."""
+    """The text of a program with the document's blocks of Python in their places."""
     text = Path(frame).read_text()
     for block in blocks(document, PYTHON):
         if block.file != name:
