@@ -56,12 +56,12 @@ surface: build ## which names of the API are present and tested
 	@$(PYTHON) tools/surface.py
 
 format: ## format all sources
-	@git ls-files '*.cc' '*.h' | xargs clang-format -i
+	@git ls-files '*.cc' '*.h' | xargs clang-format-19 -i
 	@.venv/bin/ruff check --quiet --fix .
 	@.venv/bin/ruff format --quiet .
 
 check: ## formatting, layers and the map, changing nothing
-	@git ls-files '*.cc' '*.h' | xargs clang-format --dry-run -Werror
+	@git ls-files '*.cc' '*.h' | xargs clang-format-19 --dry-run -Werror
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/ruff format --quiet --check .
 	@python3 tools/check_layers.py

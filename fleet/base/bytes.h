@@ -33,8 +33,8 @@ static_assert(std::endian::native == std::endian::little,
 // enumerations, and structures of them without gaps.
 template <typename T>
 concept Plain = std::is_trivially_copyable_v<T> &&
-    (std::has_unique_object_representations_v<T> ||
-     std::is_floating_point_v<T>);
+                (std::has_unique_object_representations_v<T> ||
+                 std::is_floating_point_v<T>);
 
 template <Plain T>
 std::span<const std::byte> BytesOf(const T& value) {

@@ -83,8 +83,8 @@ uint32_t Load32(const std::byte* p) {
 }
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) uint32_t Crc32cByInstruction(
-    std::span<const std::byte> bytes, uint32_t before) {
+__attribute__((target("sse4.2"))) uint32_t
+Crc32cByInstruction(std::span<const std::byte> bytes, uint32_t before) {
   const std::byte* p = bytes.data();
   const std::byte* const end = p + bytes.size();
   uint64_t crc = ~before;

@@ -30,10 +30,11 @@ class Descriptor final {
   // Takes what `make` opens, between which and this no child is forked. Not
   // valid() when it returns -1; errno then says why.
   template <typename Make>
-  static Descriptor OfThisProcess(Make make) requires requires {
-    int{make()};
+  static Descriptor OfThisProcess(Make make)
+    requires requires { int{make()}; }
+  {
+    return Descriptor(ForkRegistry::Open(make), true);
   }
-  { return Descriptor(ForkRegistry::Open(make), true); }
 
   Descriptor(Descriptor&& other) noexcept
       : fd_(std::exchange(other.fd_, -1)),

@@ -164,11 +164,11 @@ class [[nodiscard]] Result final {
   }
   // Whatever makes a T makes a Result<T>: `return std::make_unique<Derived>()`.
   template <typename U>
-  requires(std::is_convertible_v<U&&, T> &&
-           !std::is_same_v<std::remove_cvref_t<U>, T> &&
-           !std::is_same_v<std::remove_cvref_t<U>, Status> &&
-           !std::is_same_v<std::remove_cvref_t<U>, Result>) Result(U&& value)
-      : held_(std::in_place_index<1>, std::forward<U>(value)) {}
+    requires(std::is_convertible_v<U &&, T> &&
+             !std::is_same_v<std::remove_cvref_t<U>, T> &&
+             !std::is_same_v<std::remove_cvref_t<U>, Status> &&
+             !std::is_same_v<std::remove_cvref_t<U>, Result>)
+  Result(U&& value) : held_(std::in_place_index<1>, std::forward<U>(value)) {}
 
   bool ok() const { return held_.index() == 1; }
   Status status() const { return ok() ? OkStatus() : std::get<0>(held_); }

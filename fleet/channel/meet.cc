@@ -464,11 +464,12 @@ void Listener::WaitForGuests(Deadline deadline) {
     deadline = Earlier(deadline, guest.patience);
   }
   entries.push_back({wake_.get(), POLLIN, 0});
-  const bool has_place =
-      guests_.size() < kMaxGuests ||
-      std::any_of(guests_.begin(), guests_.end(), [](const Guest& guest) {
-        return guest.got == 0 && !guest.hello_done;
-      });
+  const bool has_place = guests_.size() < kMaxGuests ||
+                         std::any_of(
+                             guests_.begin(), guests_.end(),
+                             [](const Guest& guest) {
+                               return guest.got == 0 && !guest.hello_done;
+                             });
   if (has_place) entries.push_back({fd_.get(), POLLIN, 0});
   if (poll(entries.data(), entries.size(), PollTimeout(deadline)) < 0) return;
   for (size_t i = 0; i < guests_.size(); ++i) {

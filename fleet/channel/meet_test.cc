@@ -341,7 +341,9 @@ TEST(Meet, AListenerThatSealsNothingSaysSo) {
 
 TEST(Meet, APeerThatLeavesDuringItsHelloIsRefused) {
   Host host;
-  { base::Descriptor stranger = Stranger(host.address()); }
+  {
+    base::Descriptor stranger = Stranger(host.address());
+  }
   ExpectServes(host);
   EXPECT_THAT(host.refusals(),
               ElementsAre(StatusIs(StatusCode::kUnavailable,

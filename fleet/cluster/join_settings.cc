@@ -70,7 +70,7 @@ Status CheckOwners(const std::string& path, const struct stat& facts) {
 
 Result<channel::Secret> ReadSecretFile(const std::string& path) {
   const base::Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat facts {};
+  struct stat facts{};
   if (!file.valid() || fstat(file.get(), &facts) != 0) {
     return ErrnoStatus(errno, "the secret file " + path);
   }

@@ -177,9 +177,7 @@ class Room final {
     const std::string what = Describe("recv", data);
     RETURN_IF_ERROR(Wait(
         patience,
-        [&]() REQUIRES(mutex_) {
-          return !mail_[{from, to}].letters.empty();
-        },
+        [&]() REQUIRES(mutex_) { return !mail_[{from, to}].letters.empty(); },
         [&]() REQUIRES(mutex_) {
           if (!gone_[from]) return OkStatus();
           return Unavailable(what, " from rank ", from, ", which left");

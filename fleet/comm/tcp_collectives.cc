@@ -274,12 +274,12 @@ Status ReduceScatter(Exchange& x, Reduction reduction, ConstSpan all,
     x.Greet(next);
     return x.RecvGreeting(previous);
   }
-  RETURN_IF_ERROR(
-      ForPieces(previous * mine.count, mine.count, width,
-                [&](size_t begin, size_t count) {
-                  x.Send(next, {all.data + begin * width, count * width});
-                  return OkStatus();
-                }));
+  RETURN_IF_ERROR(ForPieces(previous * mine.count, mine.count, width,
+                            [&](size_t begin, size_t count) {
+                              x.Send(next,
+                                     {all.data + begin * width, count * width});
+                              return OkStatus();
+                            }));
   for (int step = 0; step < size - 1; ++step) {
     const size_t block_begin = Wrap(x.place() - step - 2, size) * mine.count;
     const bool complete = step == size - 2;

@@ -339,11 +339,8 @@ TEST_F(ChainTest, TakesMemoryOnlyForWhatOthersRead) {
   Data("x", {-1, 1000});
   std::string h = "x";
   for (int i = 0; i < 5; ++i) h = Unary("tanh", Gelu(h));
-  Schedule* schedule = Compare(
-      [] {
-        return Tensors{at::randn({100, 1000})};
-      },
-      {"x"}, {h}, 3);
+  Schedule* schedule =
+      Compare([] { return Tensors{at::randn({100, 1000})}; }, {"x"}, {h}, 3);
   EXPECT_EQ(NumNodes(schedule), 1);
   EXPECT_LE(schedule->last_plan()->arena_bytes(), 100 * 1000 * 4 + 64);
 }
@@ -358,11 +355,9 @@ TEST_F(ChainTest, CheapValuesAreComputedAgain) {
   std::string loss = Unary("mean", Unary("square", p));
   Backward(loss);
   auto values = [&](int64_t rows) {
-    Schedule* schedule = Compare(
-        [&] {
-          return Tensors{at::randn({rows, 100})};
-        },
-        {"x"}, {loss, "x@GRAD"}, 3);
+    Schedule* schedule =
+        Compare([&] { return Tensors{at::randn({rows, 100})}; }, {"x"},
+                {loss, "x@GRAD"}, 3);
     return schedule->last_plan()->arena_bytes() / (rows * 100 * 4.0);
   };
   const double small = values(100), large = values(1000);
@@ -449,11 +444,8 @@ TEST_F(ChainTest, SumsThatAreReadAgain) {
   std::string y = Binary("elementwise_div", centred, Unary("sqrt", square));
   std::string loss = Total(Mul(y, Parameter("w", {6})));
   Backward(loss);
-  Compare(
-      [] {
-        return Tensors{at::randn({50, 6})};
-      },
-      {"x"}, {y, loss, "w@GRAD"});
+  Compare([] { return Tensors{at::randn({50, 6})}; }, {"x"},
+          {y, loss, "w@GRAD"});
 }
 
 TEST_F(ChainTest, WhatIsComputedAgainSeesTheOldParameters) {
@@ -466,11 +458,8 @@ TEST_F(ChainTest, WhatIsComputedAgainSeesTheOldParameters) {
   Backward(loss);
   Sgd(0.25);
   std::string c = Unary("tanh", Add(a, b));  // after the update
-  Schedule* schedule = Compare(
-      [] {
-        return Tensors{at::randn({300, 300})};
-      },
-      {"x"}, {c, loss});
+  Schedule* schedule =
+      Compare([] { return Tensors{at::randn({300, 300})}; }, {"x"}, {c, loss});
   ASSERT_NE(schedule->last_plan(), nullptr);
 }
 
@@ -494,10 +483,7 @@ TEST_F(ChainTest, OperandsThatAreSpread) {
     h = Binary("elementwise_sub", one, h);
     h = Binary("elementwise_div", one, Scaled(Unary("square", h), 1, 2));
     Schedule* schedule = Compare(
-        [&] {
-          return Tensors{at::randn({7, 3, inner})};
-        },
-        {"x"}, {h}, 3);
+        [&] { return Tensors{at::randn({7, 3, inner})}; }, {"x"}, {h}, 3);
     ASSERT_NE(schedule->last_plan(), nullptr);
     // exp(row) is apart, unless it is as large as everything else.
     EXPECT_EQ(NumNodes(schedule), 2);
@@ -521,11 +507,8 @@ TEST_F(ChainTest, GradientsOfWhatIsSpread) {
   std::string loss = Unary("mean", Unary("square", h));
   Backward(loss);
   Sgd(0.01);
-  Schedule* schedule = Compare(
-      [] {
-        return Tensors{at::randn({64, 40})};
-      },
-      {"x"}, {loss, h, "x@GRAD", "w1@GRAD"});
+  Schedule* schedule = Compare([] { return Tensors{at::randn({64, 40})}; },
+                               {"x"}, {loss, h, "x@GRAD", "w1@GRAD"});
   ASSERT_NE(schedule->last_plan(), nullptr);
   EXPECT_EQ(schedule->last_plan()->num_general(), 0);
   // Forward and mean; for each block a sum for w, b and s; the passes between
@@ -546,11 +529,8 @@ TEST_F(ChainTest, OthersMayReadWhatLiesBetween) {
   std::string loss = Unary("mean", Unary("square", e));
   Backward(loss);
   Sgd(0.05);
-  Schedule* schedule = Compare(
-      [] {
-        return Tensors{at::randn({33, 8})};
-      },
-      {"x"}, {loss, a, c, e, "x@GRAD"});
+  Schedule* schedule = Compare([] { return Tensors{at::randn({33, 8})}; },
+                               {"x"}, {loss, a, c, e, "x@GRAD"});
   ASSERT_NE(schedule->last_plan(), nullptr);
   EXPECT_EQ(schedule->last_plan()->num_general(), 0);
 }
@@ -561,11 +541,8 @@ TEST_F(ChainTest, EverythingBetweenCanBeFetched) {
   for (const char* type : {"square", "sigmoid", "exp", "relu", "tanh", "abs"}) {
     all.push_back(Unary(type, Add(all.back(), "x")));
   }
-  Schedule* schedule = Compare(
-      [] {
-        return Tensors{at::rand({9, 6})};
-      },
-      {"x"}, all);
+  Schedule* schedule =
+      Compare([] { return Tensors{at::rand({9, 6})}; }, {"x"}, all);
   EXPECT_EQ(NumNodes(schedule), 1);
 }
 
@@ -582,19 +559,14 @@ TEST_F(ChainTest, TheSameMemoryUnderSeveralNames) {
   std::string h = Binary("elementwise_sub", g, f);
   std::string loss = Total(Binary("elementwise_sub", h, b));
   Backward(loss);
-  Schedule* schedule = Compare(
-      [] {
-        return Tensors{at::randn({10, 6})};
-      },
-      {"x"}, {c, e, h, "x@GRAD", e + "@GRAD", b + "@GRAD"});
+  Schedule* schedule =
+      Compare([] { return Tensors{at::randn({10, 6})}; }, {"x"},
+              {c, e, h, "x@GRAD", e + "@GRAD", b + "@GRAD"});
   ASSERT_NE(schedule->last_plan(), nullptr);
   EXPECT_EQ(schedule->last_plan()->num_general(), 0);
   // Only h is read later, by the sum: the plan of that alone.
-  schedule = Compare(
-      [] {
-        return Tensors{at::randn({10, 6})};
-      },
-      {"x"}, {"x@GRAD"});
+  schedule =
+      Compare([] { return Tensors{at::randn({10, 6})}; }, {"x"}, {"x@GRAD"});
   EXPECT_LE(NumNodes(schedule), 3);
 }
 
@@ -609,11 +581,8 @@ TEST_F(ChainTest, ReadsParametersBeforeAndAfterTheyChange) {
   std::string b = Unary("sqrt", Add(Unary("abs", Mul("x", w)), a));
   std::string c = Add(b, w);
   agrees_ = Near;
-  Schedule* schedule = Compare(
-      [] {
-        return Tensors{at::randn({300, 300})};
-      },
-      {"x"}, {a, b, c});
+  Schedule* schedule =
+      Compare([] { return Tensors{at::randn({300, 300})}; }, {"x"}, {a, b, c});
   ASSERT_NE(schedule->last_plan(), nullptr);
 }
 
@@ -642,11 +611,8 @@ TEST_F(ChainTest, WhatExtensionsChangeInPlaceIsReadAtItsTime) {
       {.type = "double", .inputs = {{"X", {a}}}, .outputs = {{"Out", {a}}}});
   std::string after = Unary("square", a);
   std::string both = Binary("elementwise_sub", after, before);
-  Schedule* schedule = Compare(
-      [] {
-        return Tensors{at::randn({5, 6})};
-      },
-      {"x"}, {before, after, both});
+  Schedule* schedule = Compare([] { return Tensors{at::randn({5, 6})}; }, {"x"},
+                               {before, after, both});
   ASSERT_NE(schedule->last_plan(), nullptr);
 }
 
@@ -718,11 +684,8 @@ TEST_F(ChainTest, ImagesBetweenConvolutions) {
   std::string loss = Unary("mean", Unary("square", h));
   Backward(loss);
   Sgd(0.01);
-  Schedule* schedule = Compare(
-      [] {
-        return Tensors{at::randn({2, 3, 9, 9})};
-      },
-      {"x"}, {loss, h, "x@GRAD", "s@GRAD"});
+  Schedule* schedule = Compare([] { return Tensors{at::randn({2, 3, 9, 9})}; },
+                               {"x"}, {loss, h, "x@GRAD", "s@GRAD"});
   ASSERT_NE(schedule->last_plan(), nullptr);
 }
 

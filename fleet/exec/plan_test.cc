@@ -66,11 +66,9 @@ TEST_F(PlanTest, UpdatesOfLargeParametersComeEarly) {
   std::string loss = Unary("mean", Unary("square", h));
   Backward(loss);
   Sgd(0.5);
-  Schedule* schedule = Compare(
-      [] {
-        return std::vector<at::Tensor>{at::randn({3, 256})};
-      },
-      {"x"}, {loss, "v", "w@GRAD"});
+  Schedule* schedule =
+      Compare([] { return std::vector<at::Tensor>{at::randn({3, 256})}; },
+              {"x"}, {loss, "v", "w@GRAD"});
   ASSERT_NE(schedule->last_plan(), nullptr);
   // That of v, whose gradient nobody fetches, takes no room of its own.
   EXPECT_LT(schedule->last_plan()->arena_bytes(), 4 * 256 * 256 * 4);
@@ -236,11 +234,9 @@ TEST_F(PlanTest, ElementwiseOfEverySpreadAndTheirGradients) {
   std::string loss = Unary("reduce_sum", s, {{"reduce_all", Bool(true)}});
   Backward(loss);
   Sgd(0.001);
-  Schedule* schedule = Compare(
-      [] {
-        return std::vector<at::Tensor>{at::randn({2, 3, 4})};
-      },
-      {"x"}, {loss, s, "x@GRAD"});
+  Schedule* schedule =
+      Compare([] { return std::vector<at::Tensor>{at::randn({2, 3, 4})}; },
+              {"x"}, {loss, s, "x@GRAD"});
   ASSERT_NE(schedule->last_plan(), nullptr);
 }
 
@@ -268,11 +264,9 @@ TEST_F(PlanTest, ProductsOfEveryTransposition) {
   std::string loss = Op("sum", {{"X", losses}}, {"Out"});
   Backward(loss);
   Sgd(0.05);
-  Schedule* schedule = Compare(
-      [] {
-        return std::vector<at::Tensor>{at::randn({2, 3, 4})};
-      },
-      {"x"}, {loss, "x@GRAD"});
+  Schedule* schedule =
+      Compare([] { return std::vector<at::Tensor>{at::randn({2, 3, 4})}; },
+              {"x"}, {loss, "x@GRAD"});
   ExpectAllDirect(*schedule);
 }
 
@@ -287,11 +281,9 @@ TEST_F(PlanTest, WhatHasNoDirectFormRunsBetween) {
   std::string loss = Unary("mean", Unary("square", h));
   Backward(loss);
   Sgd(0.1);
-  Schedule* schedule = Compare(
-      [] {
-        return std::vector<at::Tensor>{at::randn({5, 6})};
-      },
-      {"x"}, {loss, h});
+  Schedule* schedule =
+      Compare([] { return std::vector<at::Tensor>{at::randn({5, 6})}; }, {"x"},
+              {loss, h});
   ASSERT_NE(schedule->last_plan(), nullptr);
   EXPECT_GT(schedule->last_plan()->num_general(), 0);
   EXPECT_GT(schedule->last_plan()->num_direct(), 0);
@@ -303,11 +295,8 @@ TEST_F(PlanTest, IntermediateValuesCanBeFetched) {
   std::string b =
       Binary("elementwise_add", w, Parameter("b", {3}), {{"axis", Int(1)}});
   std::string y = Unary("relu", b);
-  Compare(
-      [] {
-        return std::vector<at::Tensor>{at::randn({5, 6})};
-      },
-      {"x"}, {w, b, y, "x", "w"});
+  Compare([] { return std::vector<at::Tensor>{at::randn({5, 6})}; }, {"x"},
+          {w, b, y, "x", "w"});
 }
 
 TEST_F(PlanTest, AParameterOfAnotherShapeGoesThePlainWay) {
@@ -405,11 +394,9 @@ TEST_F(PlanTest, ImagesWithTheChannelsLast) {
   std::string loss = Binary("elementwise_add", Unary("mean", flat), mean);
   Backward(loss);
   Sgd(0.001);
-  Schedule* schedule = Compare(
-      [] {
-        return std::vector<at::Tensor>{at::randn({4, 3, 9, 9})};
-      },
-      {"x"}, {loss, h, "x@GRAD", "c2@GRAD"});
+  Schedule* schedule =
+      Compare([] { return std::vector<at::Tensor>{at::randn({4, 3, 9, 9})}; },
+              {"x"}, {loss, h, "x@GRAD", "c2@GRAD"});
   ExpectAllDirect(*schedule);
 }
 
@@ -448,11 +435,9 @@ TEST_F(PlanTest, PoolsAndNormsWithoutConvolutions) {
                         {"Out"});
   Backward(loss);
   Sgd(0.5);
-  Schedule* schedule = Compare(
-      [] {
-        return std::vector<at::Tensor>{at::randn({2, 3, 4, 5})};
-      },
-      {"x"}, {loss, mean, all, most, "x@GRAD"});
+  Schedule* schedule =
+      Compare([] { return std::vector<at::Tensor>{at::randn({2, 3, 4, 5})}; },
+              {"x"}, {loss, mean, all, most, "x@GRAD"});
   EXPECT_NE(schedule->last_plan(), nullptr);
 }
 
@@ -515,11 +500,8 @@ TEST_F(PlanTest, ChainsReadARunningMeanBeforeItMoves) {
   std::string loss = Unary("mean", Unary("square", y));
   Backward(loss);
   Sgd(0.1);
-  Compare(
-      [] {
-        return std::vector<at::Tensor>{at::randn({4, 3})};
-      },
-      {"x"}, {loss, y});
+  Compare([] { return std::vector<at::Tensor>{at::randn({4, 3})}; }, {"x"},
+          {loss, y});
 }
 
 TEST_F(PlanTest, AnImageThatIsUpdatedIsTurnedAgain) {
@@ -534,11 +516,8 @@ TEST_F(PlanTest, AnImageThatIsUpdatedIsTurnedAgain) {
   Backward(loss);
   Sgd(0.5);
   std::string after = conv(image);
-  Compare(
-      [] {
-        return std::vector<at::Tensor>{at::randn({2, 3, 9, 9})};
-      },
-      {"x"}, {loss, after});
+  Compare([] { return std::vector<at::Tensor>{at::randn({2, 3, 9, 9})}; },
+          {"x"}, {loss, after});
 }
 
 // Some of these have no fast form on bare memory, in one direction or both.
@@ -649,11 +628,9 @@ TEST_F(PlanTest, ExtensionsWorkInPlaceInTheirMemoryOrReplace) {
     exchange->has_home = has_home;
     exchange->replaces = replaces;
     extensions_["exchange"] = exchange;
-    Schedule* schedule = Compare(
-        [] {
-          return std::vector<at::Tensor>{at::randn({5, 6})};
-        },
-        {"x"}, {loss, "fc.w@GRAD"});
+    Schedule* schedule =
+        Compare([] { return std::vector<at::Tensor>{at::randn({5, 6})}; },
+                {"x"}, {loss, "fc.w@GRAD"});
     ASSERT_NE(schedule->last_plan(), nullptr);
     EXPECT_EQ(exchange->at_home, has_home);
   }
@@ -685,11 +662,9 @@ TEST_F(PlanTest, ExtensionsChangeGradientsThatAreViews) {
       auto exchange = std::make_shared<Exchange>();
       exchange->replaces = replaces;
       extensions_["exchange"] = exchange;
-      Schedule* schedule = Compare(
-          [] {
-            return std::vector<at::Tensor>{at::randn({5, 6})};
-          },
-          {"x"}, {loss, other, "up@GRAD", "down@GRAD"});
+      Schedule* schedule =
+          Compare([] { return std::vector<at::Tensor>{at::randn({5, 6})}; },
+                  {"x"}, {loss, other, "up@GRAD", "down@GRAD"});
       EXPECT_NE(schedule->last_plan(), nullptr);
     }
   }
@@ -729,11 +704,8 @@ TEST_F(PlanTest, AHomeOfSeveralStepsServesValuesThatDoNotMeet) {
     auto exchange = std::make_shared<Exchange>();
     exchange->has_home = exchange->one_home = true;
     extensions_["exchange"] = exchange;
-    Compare(
-        [] {
-          return std::vector<at::Tensor>{at::randn({5, 6})};
-        },
-        {"x"}, fetches);
+    Compare([] { return std::vector<at::Tensor>{at::randn({5, 6})}; }, {"x"},
+            fetches);
     return exchange;
   };
   EXPECT_GT(run(means)->num_at_home, 0);

@@ -45,7 +45,9 @@ class LogFolderTest : public testing::Test {
 };
 
 TEST_F(LogFolderTest, WhatAnEarlierJobLeftIsKeptApart) {
-  { ASSERT_OK(LogFolder::Take(wanted()).status()); }
+  {
+    ASSERT_OK(LogFolder::Take(wanted()).status());
+  }
   for (const char* text : {"first", "second"}) {
     for (const char* name : {"workerlog.0", "serverlog.1", "serverlog.1.saved",
                              "heterlog.0", "endpoints.log", "mine.txt"}) {

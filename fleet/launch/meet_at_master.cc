@@ -188,7 +188,7 @@ bool IsSameLauncher(const HostShare& one, const HostShare& other) {
 // A job with servers has some of each kind.
 Status CheckWhole(const std::vector<HostShare>& hosts) {
   if (!hosts.front().with_servers) return OkStatus();
-  const auto none = [&](std::vector<uint16_t> HostShare::*ports) {
+  const auto none = [&](std::vector<uint16_t> HostShare::* ports) {
     return std::all_of(hosts.begin(), hosts.end(), [&](const HostShare& share) {
       return (share.*ports).empty();
     });

@@ -28,7 +28,7 @@ TEST(SecretFile, IsReadByOtherProcessesOfThisUser) {
 
 TEST(SecretFile, BelongsToItsUserAloneAndNobodyChangesIt) {
   ASSERT_OK_AND_ASSIGN(const SecretFile file, SecretFile::Make("xyzzy"));
-  struct stat facts {};
+  struct stat facts{};
   ASSERT_EQ(stat(file.path().c_str(), &facts), 0);
   EXPECT_EQ(facts.st_mode & 07777, 0400u);
   EXPECT_NE(truncate(file.path().c_str(), 0), 0);

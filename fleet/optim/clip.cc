@@ -12,10 +12,9 @@ namespace {
 
 template <class T>
 FLEET_OPTIM_INLINE double Sum(const T* values, int64_t size) {
-  return SumSquares(
-      size, [values](int64_t i) __attribute__((always_inline)) {
-        return static_cast<double>(values[i]);
-      });
+  return SumSquares(size, [values](int64_t i) __attribute__((always_inline)) {
+    return static_cast<double>(values[i]);
+  });
 }
 
 template <class T>

@@ -91,10 +91,9 @@ template <class T, class Gradient>
 FLEET_OPTIM_INLINE void Run(const Sgd&, const Update<T>& update,
                             Gradient gradient) {
   const T lr = static_cast<T>(update.learning_rate);
-  ForEach<0>(
-      update, gradient, [=](T value, T g) __attribute__((always_inline)) {
-        return value - lr * g;
-      });
+  ForEach<0>(update, gradient,
+             [=](T value, T g)
+                 __attribute__((always_inline)) { return value - lr * g; });
 }
 
 template <class T, class Gradient>
@@ -105,12 +104,11 @@ FLEET_OPTIM_INLINE void Run(const Momentum& rule, const Update<T>& update,
   // The step is g * direct + v * along.
   const T direct = rule.nesterov ? T(1) : T(0);
   const T along = rule.nesterov ? mu : T(1);
-  ForEach<1>(
-      update,
-      gradient, [=](T value, T g, T & velocity) __attribute__((always_inline)) {
-        velocity = mu * velocity + g;
-        return value - lr * (g * direct + velocity * along);
-      });
+  ForEach<1>(update, gradient,
+             [=](T value, T g, T& velocity) __attribute__((always_inline)) {
+               velocity = mu * velocity + g;
+               return value - lr * (g * direct + velocity * along);
+             });
 }
 
 template <class T, class Gradient>
@@ -124,13 +122,12 @@ FLEET_OPTIM_INLINE void Run(const Adam& rule, const Update<T>& update,
   const T beta2 = static_cast<T>(rule.beta2);
   const T rest1 = static_cast<T>(1.0 - rule.beta1);
   const T rest2 = static_cast<T>(1.0 - rule.beta2);
-  ForEach<2>(
-      update,
-      gradient, [=](T value, T g, T & m, T & v) __attribute__((always_inline)) {
-        m = beta1 * m + rest1 * g;
-        v = beta2 * v + rest2 * g * g;
-        return value - lr * (m / (std::sqrt(v) + epsilon));
-      });
+  ForEach<2>(update, gradient,
+             [=](T value, T g, T& m, T& v) __attribute__((always_inline)) {
+               m = beta1 * m + rest1 * g;
+               v = beta2 * v + rest2 * g * g;
+               return value - lr * (m / (std::sqrt(v) + epsilon));
+             });
 }
 
 template <class T, class Gradient>
@@ -138,12 +135,11 @@ FLEET_OPTIM_INLINE void Run(const Adagrad& rule, const Update<T>& update,
                             Gradient gradient) {
   const T lr = static_cast<T>(update.learning_rate);
   const T epsilon = static_cast<T>(rule.epsilon);
-  ForEach<1>(
-      update,
-      gradient, [=](T value, T g, T & moment) __attribute__((always_inline)) {
-        moment = moment + g * g;
-        return value - lr * g / (std::sqrt(moment) + epsilon);
-      });
+  ForEach<1>(update, gradient,
+             [=](T value, T g, T& moment) __attribute__((always_inline)) {
+               moment = moment + g * g;
+               return value - lr * g / (std::sqrt(moment) + epsilon);
+             });
 }
 
 template <class T, class Gradient>
@@ -155,15 +151,14 @@ FLEET_OPTIM_INLINE void Run(const Adamax& rule, const Update<T>& update,
   const T beta1 = static_cast<T>(rule.beta1);
   const T beta2 = static_cast<T>(rule.beta2);
   const T rest1 = static_cast<T>(1.0 - rule.beta1);
-  ForEach<2>(
-      update, gradient,
-      [=](T value, T g, T & m, T & norm) __attribute__((always_inline)) {
-        m = beta1 * m + rest1 * g;
-        const T size = std::abs(g);
-        const T shrunk = beta2 * norm + epsilon;
-        norm = size > shrunk ? size : shrunk;
-        return value - lr * (m / norm);
-      });
+  ForEach<2>(update, gradient,
+             [=](T value, T g, T& m, T& norm) __attribute__((always_inline)) {
+               m = beta1 * m + rest1 * g;
+               const T size = std::abs(g);
+               const T shrunk = beta2 * norm + epsilon;
+               norm = size > shrunk ? size : shrunk;
+               return value - lr * (m / norm);
+             });
 }
 
 template <class T, class Gradient>
@@ -178,7 +173,7 @@ FLEET_OPTIM_INLINE void Run(const RmsProp& rule, const Update<T>& update,
   const T rest_mean = rule.centered ? rest : T(0);
   ForEach<3>(
       update, gradient,
-      [=](T value, T g, T & step, T & mean_square, T & mean_grad)
+      [=](T value, T g, T& step, T& mean_square, T& mean_grad)
           __attribute__((always_inline)) {
             mean_square = rho * mean_square + rest * g * g;
             mean_grad = rho * mean_grad + rest_mean * g;
@@ -196,17 +191,16 @@ FLEET_OPTIM_INLINE void Run(const Adadelta& rule, const Update<T>& update,
   const T epsilon = static_cast<T>(rule.epsilon);
   const T rho = static_cast<T>(rule.rho);
   const T rest = static_cast<T>(1.0 - rule.rho);
-  ForEach<2>(
-      update, gradient,
-      [=](T value, T g, T & squared_grad, T & squared_update)
-          __attribute__((always_inline)) {
-            squared_grad = rho * squared_grad + rest * g * g;
-            const T d = std::sqrt((squared_update + epsilon) /
-                                  (squared_grad + epsilon)) *
-                        g;
-            squared_update = rho * squared_update + rest * d * d;
-            return value - lr * d;
-          });
+  ForEach<2>(update, gradient,
+             [=](T value, T g, T& squared_grad, T& squared_update)
+                 __attribute__((always_inline)) {
+                   squared_grad = rho * squared_grad + rest * g * g;
+                   const T d = std::sqrt((squared_update + epsilon) /
+                                         (squared_grad + epsilon)) *
+                               g;
+                   squared_update = rho * squared_update + rest * d * d;
+                   return value - lr * d;
+                 });
 }
 
 // Two passes: the first moves the moments and takes the norms, the second works
@@ -233,12 +227,12 @@ FLEET_OPTIM_INLINE void Run(const Lamb& rule, const Update<T>& update,
     const T* __restrict raw = slice.gradient;
     T* __restrict moment1 = slice.state[0];
     T* __restrict moment2 = slice.state[1];
-    value_squares += SumSquares(
-        slice.size, [=](int64_t i) __attribute__((always_inline)) {
+    value_squares +=
+        SumSquares(slice.size, [=](int64_t i) __attribute__((always_inline)) {
           return static_cast<double>(p[i]);
         });
-    direction_squares += SumSquares(
-        slice.size, [=](int64_t i) __attribute__((always_inline)) {
+    direction_squares +=
+        SumSquares(slice.size, [=](int64_t i) __attribute__((always_inline)) {
           const T g = gradient(raw[i], p[i]);
           const T m = beta1 * moment1[i] + rest1 * g;
           const T v = beta2 * moment2[i] + rest2 * g * g;
@@ -272,12 +266,12 @@ FLEET_OPTIM_INLINE void Run(const Lars& rule, const Update<T>& update,
   for (const Slice<T>& slice : update.slices) {
     const T* __restrict p = slice.values;
     const T* __restrict raw = slice.gradient;
-    value_squares += SumSquares(
-        slice.size, [=](int64_t i) __attribute__((always_inline)) {
+    value_squares +=
+        SumSquares(slice.size, [=](int64_t i) __attribute__((always_inline)) {
           return static_cast<double>(p[i]);
         });
-    gradient_squares += SumSquares(
-        slice.size, [=](int64_t i) __attribute__((always_inline)) {
+    gradient_squares +=
+        SumSquares(slice.size, [=](int64_t i) __attribute__((always_inline)) {
           return static_cast<double>(gradient(raw[i], p[i]));
         });
   }
@@ -312,8 +306,7 @@ FLEET_OPTIM_INLINE void RunFtrl(const Ftrl& rule, const Update<T>& update,
   const T twice_l2 = static_cast<T>(2.0 * (rule.l2 + 1e-10));
   ForEach<2>(
       update, gradient,
-      [=](T value, T g, T & squared,
-          T & linear) __attribute__((always_inline)) {
+      [=](T value, T g, T& squared, T& linear) __attribute__((always_inline)) {
         const T n = squared + g * g;
         const T root_n = root(n);
         const T z = linear + g - (root_n - root(squared)) * inverse_lr * value;
@@ -334,15 +327,14 @@ FLEET_OPTIM_INLINE void Run(const Ftrl& rule, const Update<T>& update,
   // rules. The formula would make `linear` infinite.
   if (update.learning_rate == 0.0) return;
   if (rule.power == -0.5) {
-    RunFtrl(
-        rule, update, gradient,
-        [](T x) __attribute__((always_inline)) { return std::sqrt(x); });
+    RunFtrl(rule, update, gradient,
+            [](T x) __attribute__((always_inline)) { return std::sqrt(x); });
   } else {
     const T exponent = static_cast<T>(-rule.power);
-    RunFtrl(
-        rule, update, gradient, [exponent](T x) __attribute__((always_inline)) {
-          return std::pow(x, exponent);
-        });
+    RunFtrl(rule, update, gradient,
+            [exponent](T x) __attribute__((always_inline)) {
+              return std::pow(x, exponent);
+            });
   }
 }
 

@@ -293,7 +293,9 @@ TEST_P(PsConformance, GathersWhatWorkersGive) {
 TEST_P(PsConformance, TellsOthersThatAWorkerIsLost) {
   Cluster cluster = Make(2);
   auto client = cluster.Client(0);
-  { auto gone = cluster.Client(1); }  // without Stop
+  {
+    auto gone = cluster.Client(1);
+  }  // without Stop
   EXPECT_THAT(client->Barrier("b", Soon()),
               StatusIs(StatusCode::kUnavailable, HasSubstr("worker 1")));
   EXPECT_THAT(client->FinishStep({}, {}, Soon()),

@@ -708,8 +708,8 @@ Result<Checkpoint::Table> PsServer::WriteTable(const base::Path& folder,
 
 Status PsServer::RemoveLog() {
   if (log_ == nullptr) return OkStatus();
-  // The last good-bye is answered first: a worker that has no answer would ask a
-  // server that is started again, which knew nothing of it without the log.
+  // The last good-bye is answered first: a worker that has no answer would ask
+  // a server that is started again, which knew nothing of it without the log.
   WaitUntilIdle(Deadline::After(kTimeToAnswer));
   // Requests that still come write to files without a name.
   const base::Path folder = log_->folder();

@@ -155,7 +155,9 @@ TEST(SyncMode, AppliesTheMeanOfWorkersAndTheirThreads) {
 TEST(SyncMode, NamesAWorkerThatIsLost) {
   PsCluster cluster(1, 2);
   Worker stays(cluster, 0, Mode(PsMode::kSync));
-  { Worker goes(cluster, 1, Mode(PsMode::kSync)); }
+  {
+    Worker goes(cluster, 1, Mode(PsMode::kSync));
+  }
   ASSERT_OK(stays.OfferDense(1, 1));
   const Status status = stays.EndStep();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);

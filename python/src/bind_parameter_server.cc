@@ -69,31 +69,31 @@ void BindLearningRate(nb::module_& m) {
       .def_static(
           "constant",
           [make](double base) { return make(base, table::ConstantRate{}); })
-      .def_static(
-          "exponential",
-          [make](double base, double rate, double steps, bool stairs) {
-            return make(base, table::ExponentialDecay{rate, steps, stairs});
-          })
-      .def_static(
-          "natural_exp",
-          [make](double base, double rate, double steps, bool stairs) {
-            return make(base, table::NaturalExpDecay{rate, steps, stairs});
-          })
-      .def_static(
-          "inverse_time",
-          [make](double base, double rate, double steps, bool stairs) {
-            return make(base, table::InverseTimeDecay{rate, steps, stairs});
-          })
+      .def_static("exponential",
+                  [make](double base, double rate, double steps, bool stairs) {
+                    return make(base,
+                                table::ExponentialDecay{rate, steps, stairs});
+                  })
+      .def_static("natural_exp",
+                  [make](double base, double rate, double steps, bool stairs) {
+                    return make(base,
+                                table::NaturalExpDecay{rate, steps, stairs});
+                  })
+      .def_static("inverse_time",
+                  [make](double base, double rate, double steps, bool stairs) {
+                    return make(base,
+                                table::InverseTimeDecay{rate, steps, stairs});
+                  })
       .def_static("noam",
                   [make](double base, double d_model, double warmup_steps) {
                     return make(base, table::NoamDecay{d_model, warmup_steps});
                   })
-      .def_static(
-          "polynomial",
-          [make](double base, double steps, double end, double power,
-                 bool cycle) {
-            return make(base, table::PolynomialDecay{steps, end, power, cycle});
-          })
+      .def_static("polynomial",
+                  [make](double base, double steps, double end, double power,
+                         bool cycle) {
+                    return make(
+                        base, table::PolynomialDecay{steps, end, power, cycle});
+                  })
       .def_static("cosine",
                   [make](double base, double length, double end, double steps,
                          double growth) {

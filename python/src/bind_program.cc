@@ -86,10 +86,9 @@ void BindVariable(nb::module_& m) {
              v.get().type = {dtype, std::move(shape)};
              v.program->graph->Touch();
            })
-      .def_prop_ro("block",
-                   [](const Variable& v) {
-                     return StaticBlock{v.program, v.block};
-                   })
+      .def_prop_ro(
+          "block",
+          [](const Variable& v) { return StaticBlock{v.program, v.block}; })
       .def_prop_ro("_program", [](const Variable& v) { return v.program; });
   nb::class_<StaticParameter, Variable>(m, "StaticParameter",
                                         "A parameter of a program.");
