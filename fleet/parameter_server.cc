@@ -6,6 +6,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include "fleet/base/log.h"
 #include "fleet/cluster/environment.h"
 #include "fleet/cluster/join_settings.h"
 #include "fleet/ops/host_memory.h"
@@ -18,12 +19,31 @@ using base::Deadline;
 using ops::FloatsOf;
 using ops::MutableFloatsOf;
 
+// Writes into `env` what `options` wish and it does not say.
+void TakeWishes(const ServerOptions& options, const cluster::Role& role,
+                cluster::Environment& env) {
+  if (options.durability.has_value()) {
+    const std::string wish = ps::ToString(*options.durability);
+    const auto [said, is_new] = env.emplace("FLEET_PS_DURABILITY", wish);
+    if (!is_new && said->second != wish) {
+      FLEET_LOG(WARNING) << "server " << role.index
+                         << ": this program asks for durability " << wish
+                         << ", but FLEET_PS_DURABILITY=" << said->second
+                         << " is set, and counts";
+    }
+  }
+  if (!options.log_folder.empty()) {
+    env.emplace("FLEET_PS_LOG_DIR", options.log_folder);
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ParameterServer>> ParameterServer::Start(
     const cluster::Role& role, const ServerOptions& options) {
-  ASSIGN_OR_RETURN(ps::ServeOptions serve,
-                   ps::ReadServeOptions(role, cluster::ReadEnvironment()));
+  cluster::Environment env = cluster::ReadEnvironment();
+  TakeWishes(options, role, env);
+  ASSIGN_OR_RETURN(ps::ServeOptions serve, ps::ReadServeOptions(role, env));
   if (!options.load_folder.empty()) {
     serve.server.load_folder = options.load_folder;
     serve.server.load_only = options.load_only;

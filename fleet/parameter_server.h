@@ -41,6 +41,7 @@
 #include "fleet/exec/executor.h"
 #include "fleet/plan/parameter_server.h"
 #include "fleet/ps/client.h"
+#include "fleet/ps/request_log.h"
 #include "fleet/ps/serve.h"
 #include "fleet/served/synchronizer.h"
 #include "fleet/sync/ps_ops.h"
@@ -53,6 +54,13 @@ struct ServerOptions {
   std::string load_folder;
   // The parameters that do; empty: all.
   std::vector<std::string> load_only;
+  // What survives of updates that were acknowledged when this server is killed
+  // (docs/howto/durability.md), and the folder in which it logs them, in a
+  // folder of its own. FLEET_PS_DURABILITY and FLEET_PS_LOG_DIR, where they are
+  // set, go before; a durability that differs is a warning. Under fleetrun the
+  // folder is set. Unset: none, or log under fleetrun --max_restarts.
+  std::optional<ps::Durability> durability;
+  std::string log_folder;
   // Asked while Run waits, so that ^C ends it.
   base::InterruptCheck interrupt;
 };
@@ -61,8 +69,9 @@ struct ServerOptions {
 class ParameterServer final {
  public:
   // Takes its endpoint of `role` and serves from then on. InvalidArgument for a
-  // role that is no server's and for a variable of the environment that makes
-  // no sense; an endpoint that is taken is told by the system's error.
+  // role that is no server's, for a variable of the environment that makes no
+  // sense, and where a log has no folder; an endpoint that is taken is told by
+  // the system's error.
   static Result<std::unique_ptr<ParameterServer>> Start(
       const cluster::Role& role, const ServerOptions& options);
 

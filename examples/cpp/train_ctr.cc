@@ -8,6 +8,12 @@
 //       build/release/bin/train_ctr --mode async
 //
 // The table has a row for every id that was ever seen, and no worker holds it.
+//
+// Without --server_program the program serves, too, and says itself what its
+// servers keep when they are killed:
+//
+//   fleetrun --server_num 2 --worker_num 2 --max_restarts 10
+//       build/release/bin/train_ctr --durability log-sync
 
 #include <algorithm>
 #include <chrono>
@@ -16,6 +22,7 @@
 #include <cstdio>
 #include <exception>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -40,6 +47,7 @@ struct Flags {
   int batch_size = 200;    // of each worker
   int64_t keys = 100'001;  // different ids
   std::string save;
+  std::optional<fleet::ps::Durability> durability;
 };
 
 struct Batch {
@@ -200,7 +208,10 @@ fleet::Status Run(const Flags& flags) {
         "--server_program fleet_server train_ctr");
   }
   if (role.is_server()) {
-    ASSIGN_OR_RETURN(auto server, fleet::ParameterServer::Start(role, {}));
+    fleet::ServerOptions options;
+    options.durability = flags.durability;
+    options.log_folder = "train_ctr-log";  // where no launcher names one
+    ASSIGN_OR_RETURN(auto server, fleet::ParameterServer::Start(role, options));
     return server->Run();
   }
   fleet::WorkerOptions options;
@@ -234,6 +245,10 @@ bool ReadFlags(int argc, char** argv, Flags& flags) {
       flags.keys = std::stoll(value);
     } else if (name == "--save") {
       flags.save = value;
+    } else if (name == "--durability") {
+      const auto kind = fleet::ps::ParseDurability(value);
+      if (!kind.ok()) return false;
+      flags.durability = *kind;
     } else if (name != "--mode" || !ReadMode(value, flags.mode)) {
       return false;
     }
@@ -248,7 +263,8 @@ int main(int argc, char** argv) {
   if (!ReadFlags(argc, argv, flags)) {
     std::fprintf(stderr,
                  "usage: train_ctr [--mode sync|half_async|async|geo] "
-                 "[--steps N] [--batch-size N] [--keys N] [--save FOLDER]\n");
+                 "[--steps N] [--batch-size N] [--keys N] [--save FOLDER] "
+                 "[--durability none|log|log-sync]\n");
     return 2;
   }
   try {

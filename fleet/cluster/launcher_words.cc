@@ -67,8 +67,9 @@ std::string EncodeWord(LauncherWord word, std::string_view process) {
 }
 
 Result<SaidWord> DecodeWord(std::string_view datagram) {
-  for (LauncherWord word : {LauncherWord::kMet, LauncherWord::kFailed,
-                            LauncherWord::kOthersFailed, LauncherWord::kLost}) {
+  for (LauncherWord word :
+       {LauncherWord::kMet, LauncherWord::kFailed, LauncherWord::kOthersFailed,
+        LauncherWord::kLost, LauncherWord::kLogs, LauncherWord::kLogsNothing}) {
     if (datagram.size() > 1 && datagram.front() == static_cast<char>(word)) {
       return SaidWord{word, std::string(datagram.substr(1))};
     }

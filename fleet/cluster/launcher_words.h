@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // What a process tells the launcher that started it, in one direction: that its
-// ranks met, whose failure its own end follows from, and that updates are lost.
-// Of several processes
-// that fail the launcher shows first one that did not fail because of another;
-// when processes end is too close together to tell them apart by it.
+// ranks met, whose failure its own end follows from, that updates are lost, and
+// whether it logs them. Of several processes that fail the launcher shows first
+// one that did not fail because of another; when processes end is too close
+// together to tell them apart by it.
 //
 // The launcher gives each process a place in FLEET_LAUNCHER; without one, and
 // where nobody listens there any more, nothing happens. Thread-safe. Called by
@@ -27,6 +27,10 @@ enum class LauncherWord : char {
   // It knows of updates that a server acknowledged and lost; its log says
   // which.
   kLost = 'l',
+  // A server that logs what it acknowledges, so that it can be started again
+  // from there, or one that does not.
+  kLogs = 'k',
+  kLogsNothing = 'n',
 };
 
 // The first of kFailed and kOthersFailed that is said counts; later ones are

@@ -115,7 +115,7 @@ bool LocalJob::RestartServer(Running& failed) {
   if (failed.knows_of_loss && !WasKilled(failed.wait_status)) return false;
   const std::string note = NoteOf(plan_, *failed.plan);
   const std::string name = NameOf(plan_, *failed.plan);
-  const bool logs = DurabilityOf(plan_, env_) != "none";
+  const bool logs = failed.logs.value_or(DurabilityOf(plan_, env_) != "none");
   if (!logs && access(note.c_str(), R_OK) != 0) {
     WriteError(base::Concat("fleetrun: ", name,
                             " has not saved anything from which it could be "
@@ -288,6 +288,9 @@ void LocalJob::HearWords() {
         process.has_met = true;
       } else if (word.word == cluster::LauncherWord::kLost) {
         process.knows_of_loss = true;
+      } else if (word.word == cluster::LauncherWord::kLogs ||
+                 word.word == cluster::LauncherWord::kLogsNothing) {
+        process.logs = word.word == cluster::LauncherWord::kLogs;
       } else if (!process.said) {
         process.said = word.word;
       }

@@ -85,7 +85,9 @@ class LocalJob final {
     std::optional<cluster::LauncherWord> said;
     bool has_met = false;
     bool knows_of_loss = false;  // see LauncherWord::kLost
-    base::Descriptor listener;   // of a server that may be started again
+    // Whether this server logs, once it has said so; see LauncherWord::kLogs.
+    std::optional<bool> logs;
+    base::Descriptor listener;  // of a server that may be started again
     int num_starts = 0;
 
     // Whether it failed because another process did, as far as is known.

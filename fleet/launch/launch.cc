@@ -20,6 +20,7 @@
 
 #include "fleet/base/deadline.h"
 #include "fleet/base/descriptor.h"
+#include "fleet/base/file_name.h"
 #include "fleet/channel/hmac.h"
 #include "fleet/channel/secret.h"
 #include "fleet/cluster/join_settings.h"
@@ -42,6 +43,9 @@ namespace {
 using base::LogSeverity;
 
 constexpr int kCannotStart = 2;
+
+// What a job without a name is called.
+constexpr std::string_view kUnnamedJob = "default";
 
 std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
@@ -301,25 +305,35 @@ Result<JobEnd> RunOnce(const LaunchOptions& options,
   return job.Wait();
 }
 
-// Where the servers of this job log. What a job left in the own log folder that
-// did not end well is of no use to this one; in a folder that the user names
-// other jobs may run, so this one has a folder there.
-Result<std::filesystem::path> ServerLogs(const LaunchOptions& options,
-                                         const cluster::Environment& env) {
+// Where the servers of this job log, each in a folder of its own, and what goes
+// when they are of no use any more.
+struct ServerLogs {
+  std::filesystem::path folder, outermost;
+
+  Status Remove() const {
+    std::error_code error;
+    std::filesystem::remove_all(outermost, error);
+    if (!error) return OkStatus();
+    return InvalidArgument(outermost.string(), ": ", error.message());
+  }
+};
+
+// A folder with the name of the job in `ps` of the log folder, which is this
+// job's alone, or in one that the user names. There others may run, under the
+// same name, too.
+ServerLogs PlaceServerLogs(const LaunchOptions& options,
+                           const cluster::Environment& env) {
+  const std::string job = base::FileNameOf(
+      cluster::Find(env, "PADDLE_JOB_ID").value_or(kUnnamedJob));
   const auto given = cluster::Find(env, "FLEET_PS_LOG_DIR");
   if (given.has_value() && !given->empty()) {
     std::random_device random;
-    return std::filesystem::absolute(*given) /
-           base::Concat("job.", ::getpid(), ".", random());
+    const auto folder = std::filesystem::absolute(*given) /
+                        base::Concat(job, ".", ::getpid(), ".", random());
+    return {folder, folder};
   }
-  const std::filesystem::path own =
-      std::filesystem::absolute(options.log_dir) / "ps";
-  std::error_code error;
-  std::filesystem::remove_all(own, error);
-  if (error) {
-    return InvalidArgument("--log_dir: ", own.string(), ": ", error.message());
-  }
-  return own;
+  const auto own = std::filesystem::absolute(options.log_dir) / "ps";
+  return {own / job, own};
 }
 
 Result<int> RunJob(LaunchOptions options, const cluster::Environment& env,
@@ -360,20 +374,23 @@ Result<int> RunJob(LaunchOptions options, const cluster::Environment& env,
                              " is for jobs on one host: should this job fail, "
                              "it is not started again.")));
   }
-  ASSIGN_OR_RETURN(const std::filesystem::path server_logs,
-                   ServerLogs(options, env));
+  const ServerLogs server_logs = PlaceServerLogs(options, env);
+  plan.server_log_folder = server_logs.folder;
   for (int attempt = 0;; ++attempt) {
-    // A job that begins again begins with its last save, and a new log.
-    plan.server_log_folder = server_logs / std::to_string(attempt);
+    // A log is of no use to another job, nor to one that begins again, which
+    // begins with its last save.
+    RETURN_IF_ERROR(server_logs.Remove().WithContext("logs of servers"));
     ASSIGN_OR_RETURN(JobEnd end, RunOnce(options, env, guard, commands, plan,
                                          master, attempt));
     attempt += end.num_server_restarts;
     const bool ends =
         end.exit_code == 0 || end.was_told || attempt >= max_restarts;
-    if (end.exit_code == 0 || !ends) {
-      std::error_code ignored;
-      std::filesystem::remove_all(plan.server_log_folder, ignored);
-      std::filesystem::remove(server_logs, ignored);
+    if (end.exit_code == 0) {
+      const Status removed = server_logs.Remove();
+      if (!removed.ok()) {
+        Say(LogSeverity::WARNING,
+            base::Concat("fleetrun: ", removed.message(), "\n"));
+      }
     }
     if (ends) return end.exit_code;
     Say(LogSeverity::WARNING,

@@ -389,6 +389,7 @@ constexpr const char* kDropped[] = {
     "FLEET_LAUNCHER",
     "FLEET_SECRET",
     "FLEET_PS_LAST_SAVE",
+    "FLEET_PS_DURABILITY_DEFAULT",
     "FLEET_SERVER_EPOCH",
     "FLEET_SECRET",
     "FLEET_SECRET_FILE",
@@ -429,7 +430,8 @@ void SetServers(const LaunchPlan& plan, const ProcessPlan& process,
     env["FLAGS_selected_xpus"] = "0";
   }
   if (process.kind == cluster::RoleKind::kServer) {
-    env["FLEET_PS_DURABILITY"] = DurabilityOf(plan, env);
+    // What nobody has said; a script may say something else.
+    if (!plan.notes_folder.empty()) env["FLEET_PS_DURABILITY_DEFAULT"] = "log";
     if (!plan.server_log_folder.empty()) {
       env["FLEET_PS_LOG_DIR"] = plan.server_log_folder;
     }

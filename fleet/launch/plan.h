@@ -118,8 +118,9 @@ std::string LogNameOf(const ProcessPlan& process);
 // Where a server notes its last save; empty for other processes, and where they
 // note nothing.
 std::string NoteOf(const LaunchPlan& plan, const ProcessPlan& process);
-// What the servers promise of acknowledged updates (FLEET_PS_DURABILITY): as
-// the user says, else "log" where they may be started again.
+// What the servers promise of acknowledged updates, as far as a launcher knows:
+// FLEET_PS_DURABILITY, else "log" where they may be started again. Where the
+// variable is not set, the program of the servers may say something else.
 std::string DurabilityOf(const LaunchPlan& plan,
                          const cluster::Environment& env);
 

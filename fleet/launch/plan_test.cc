@@ -240,11 +240,17 @@ TEST(LaunchPlan, LetsServersComeBackWhereTheyNoteTheirSaves) {
                        Plan({"--worker_num=1", "--server_num=1"}));
   EXPECT_FALSE(EnvironmentOf(plan, 0).contains("FLEET_PS_LAST_SAVE"));
   EXPECT_FALSE(EnvironmentOf(plan, 1).contains("FLEET_PS_RECONNECT"));
+  EXPECT_FALSE(EnvironmentOf(plan, 0, {{"FLEET_PS_DURABILITY_DEFAULT", "log"}})
+                   .contains("FLEET_PS_DURABILITY_DEFAULT"));
+  EXPECT_EQ(DurabilityOf(plan, {}), "none");
   plan.notes_folder = "/job/log";
   const cluster::Environment server =
       EnvironmentOf(plan, 0, {{"FLEET_PS_LAST_SAVE", "of another job"}});
   EXPECT_EQ(server.at("FLEET_PS_LAST_SAVE"), "/job/log/serverlog.0.saved");
   EXPECT_FALSE(server.contains("FLEET_PS_RECONNECT"));
+  EXPECT_EQ(server.at("FLEET_PS_DURABILITY_DEFAULT"), "log");
+  EXPECT_EQ(DurabilityOf(plan, {}), "log");
+  EXPECT_EQ(DurabilityOf(plan, {{"FLEET_PS_DURABILITY", "none"}}), "none");
   EXPECT_EQ(EnvironmentOf(plan, 1).at("FLEET_PS_RECONNECT"), "300");
   EXPECT_EQ(EnvironmentOf(plan, 1, {{"FLEET_PS_RECONNECT", "7"}})
                 .at("FLEET_PS_RECONNECT"),

@@ -300,13 +300,14 @@ Result<ServeOptions> ReadServeOptions(const cluster::Role& role,
   ASSIGN_OR_RETURN(const uint64_t epoch, ReadCount(env, "FLEET_SERVER_EPOCH"));
   server.epoch = epoch;
   server.load_folder = Find(env, "FLEET_PS_LOAD").value_or("");
-  const Result<Durability> durability =
-      ParseDurability(Find(env, "FLEET_PS_DURABILITY").value_or("none"));
+  const Result<Durability> durability = ParseDurability(
+      Find(env, "FLEET_PS_DURABILITY")
+          .value_or(Find(env, "FLEET_PS_DURABILITY_DEFAULT").value_or("none")));
   RETURN_IF_ERROR(durability.status().WithContext("FLEET_PS_DURABILITY"));
   server.durability = *durability;
   server.log_folder = Find(env, "FLEET_PS_LOG_DIR").value_or("");
   if (server.durability != Durability::kNone && server.log_folder.empty()) {
-    return InvalidArgument("FLEET_PS_DURABILITY=", ToString(server.durability),
+    return InvalidArgument("durability ", ToString(server.durability),
                            " needs a folder for the log: FLEET_PS_LOG_DIR");
   }
   if (!server.log_folder.empty()) {
@@ -427,6 +428,9 @@ Result<std::unique_ptr<Serving>> Serving::Start(const ServeOptions& given) {
             .WithContext(name));
   }
   RETURN_IF_ERROR(serving->server_.OpenLog().WithContext(name));
+  cluster::TellLauncher(server.durability == Durability::kNone
+                            ? cluster::LauncherWord::kLogsNothing
+                            : cluster::LauncherWord::kLogs);
   RETURN_IF_ERROR(RestoreGoodbyes(options, serving->server_).WithContext(name));
   serving->SayWhatIsLost();
   Status listening;

@@ -118,6 +118,21 @@ TEST(ServeOptions, ComeFromTheEnvironment) {
   EXPECT_EQ(options->on_data_loss, OnDataLoss::kGoOn);
 }
 
+TEST(ServeOptions, TakeTheDurabilityThatIsSaidBeforeTheDefault) {
+  Environment env = ServerEnvironment();
+  EXPECT_EQ(Read(env)->server.durability, Durability::kNone);
+  env["FLEET_PS_DURABILITY_DEFAULT"] = "log";
+  EXPECT_THAT(Read(env), StatusIs(StatusCode::kInvalidArgument,
+                                  HasSubstr("FLEET_PS_LOG_DIR")));
+  env["FLEET_PS_LOG_DIR"] = "logs";
+  EXPECT_EQ(Read(env)->server.durability, Durability::kLog);
+  env["FLEET_PS_DURABILITY"] = "none";
+  EXPECT_EQ(Read(env)->server.durability, Durability::kNone);
+  env["FLEET_PS_DURABILITY"] = "disk";
+  EXPECT_THAT(Read(env), StatusIs(StatusCode::kInvalidArgument,
+                                  HasSubstr("none, log or log-sync")));
+}
+
 TEST(ServeOptions, NameTheVariableThatIsWrong) {
   for (const auto& [name, value] :
        std::vector<std::pair<std::string, std::string>>{

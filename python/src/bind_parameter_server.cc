@@ -446,10 +446,15 @@ void BindWorker(nb::module_& m) {
 }
 
 void RunServer(const cluster::Role& role, const std::string& load_folder,
-               std::vector<std::string> load_only) {
-  const ServerOptions options{.load_folder = load_folder,
-                              .load_only = std::move(load_only),
-                              .interrupt = MakeSignalCheck()};
+               std::vector<std::string> load_only,
+               const std::optional<std::string>& durability) {
+  ServerOptions options;
+  options.load_folder = load_folder;
+  options.load_only = std::move(load_only);
+  if (durability.has_value()) {
+    options.durability = ValueOrThrow(ps::ParseDurability(*durability));
+  }
+  options.interrupt = MakeSignalCheck();
   ThrowIfError(WithoutGil([&]() -> Status {
     ASSIGN_OR_RETURN(std::unique_ptr<ParameterServer> server,
                      ParameterServer::Start(role, options));
@@ -468,7 +473,7 @@ void BindParameterServer(nb::module_& m) {
   m.def("current_served_worker", CurrentServedWorker,
         "The worker that was made last, or None.");
   m.def("run_server", RunServer, nb::arg("role"), nb::arg("load_folder"),
-        nb::arg("load_only"),
+        nb::arg("load_only"), nb::arg("durability") = nb::none(),
         "Serves until every worker of the job has stopped.");
 }
 

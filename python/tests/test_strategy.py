@@ -227,6 +227,28 @@ def test_settings_of_paddle_static_are_taken(strategy):
     assert strategy.execution_strategy.num_threads == 5
 
 
+def test_durability_is_one_of_three(strategy, tmp_path):
+    assert strategy.a_sync_configs["durability"] == ""
+    for kind in ("none", "log", "log-sync", ""):
+        strategy.a_sync_configs = {"durability": kind}
+        assert strategy.a_sync_configs["durability"] == kind
+    wrong = "durability must be none, log or log-sync, but is 'disk'"
+    with pytest.raises(ValueError, match=wrong):
+        strategy.a_sync_configs = {"durability": "disk"}
+    with pytest.raises(TypeError, match="durability must be of type str"):
+        strategy.a_sync_configs = {"durability": True}
+    path = tmp_path / "strategy.prototxt"
+    path.write_text('a_sync_configs { durability: "disk" }')
+    with pytest.raises(ValueError, match=wrong):
+        strategy.load_from_prototxt(str(path))
+    assert strategy.a_sync_configs["durability"] == ""
+    strategy.a_sync = False
+    assert "a_sync_configs" not in repr(strategy)
+    strategy.a_sync_configs = {"durability": "log"}
+    assert "a_sync=False <-> a_sync_configs" in repr(strategy)
+    assert re.search(r"durability +log +\|", repr(strategy))
+
+
 # -- the whole
 
 
@@ -236,7 +258,7 @@ def changed():
     strategy.a_sync = False
     strategy.nccl_comm_num = 3
     strategy.mode = strategy_fields.PS
-    strategy.a_sync_configs = {"k_steps": -1}
+    strategy.a_sync_configs = {"k_steps": -1, "durability": "log-sync"}
     strategy.fuse_grad_size_in_TFLOPS = 1e-7
     strategy.amp_configs = {"custom_white_list": ["a b", 'q"u\\o\nte', "ü"]}
     strategy.dgc_configs = {"sparsity": [0.5, 0.999]}

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.server_jobs import jobs
+
 FLEETRUN = pathlib.Path(sys.executable).parent / "fleetrun"
 # `make` leaves fleetrun in .venv as a link to the build.
 TRAIN_CTR = FLEETRUN.resolve().parent / "train_ctr"
@@ -48,6 +50,31 @@ def test_it_serves_and_saves_itself(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "saved to model" in done.stdout
     assert list((tmp_path / "model").iterdir())
+
+
+@pytest.fixture
+def job(tmp_path):
+    made = jobs.Job(tmp_path)
+    yield made
+    made.end()
+
+
+def test_a_killed_server_loses_nothing_that_it_logged(job):
+    flags = ("--steps", "400", "--keys", "5001", "--durability", "log-sync")
+    places = ("--server_num=2", "--worker_num=2", "--max_restarts=2")
+    process = job.start(*places, str(TRAIN_CTR), *flags)
+    job.wait_for_text("workerlog.0", "step 50 ")
+    job.kill("server", 0)
+    job.wait_for_text("workerlog.0", "step 150 ")
+    job.kill("server", 1)
+    done = job.finish(process)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for i in (0, 1):
+        log = job.log(f"serverlog.{i}")
+        assert log.count("; durability log-sync, in ") == 2, log
+        assert "has its tables again" in log and "has lost" not in log
+    (auc,) = re.findall(r"never seen: ([\d.]+)", done.stdout)
+    assert float(auc) > 0.7
 
 
 def test_it_says_that_it_needs_servers(tmp_path):

@@ -11,6 +11,7 @@ import numpy as np
 import paddle
 from paddle import static
 from paddle.distributed import fleet
+from paddle.distributed.fleet.base.server_mode import Mode
 
 told = dict(argument.split("=", 1) for argument in sys.argv[1:])
 steps, batch = int(told.get("steps", 20)), int(told.get("batch", 32))
@@ -31,7 +32,11 @@ strategy.a_sync = told.get("mode") != "sync"
 configs = {
     k: int(told[k]) for k in ("send_queue_size", "max_merge_var_num") if k in told
 }
+if told.get("mode") == "geo":
+    configs["k_steps"] = 2
 strategy.a_sync_configs = configs
+if told.get("mode") == "half_async":  # which only the older Fleet has a name for
+    fleet.fleet._served_training(Mode("half_async"))
 optimizer = fleet.distributed_optimizer(paddle.optimizer.SGD(0.1), strategy)
 optimizer.minimize(loss)
 

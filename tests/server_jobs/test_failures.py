@@ -3,6 +3,7 @@
 sends what it should not."""
 
 import os
+import pathlib
 import re
 import signal
 import socket
@@ -15,6 +16,7 @@ from tests.launch.launcher import wait_until
 from tests.server_jobs import reference
 from tests.server_jobs.jobs import SERVER, assert_same
 
+SCRIPT = pathlib.Path(__file__).parent / "api_worker.py"
 # Rows of 64 that take a hundred megabytes, of all keys that ten steps name.
 LARGE = {"keys": 2_000_003, "dim": 64, "batch": 20_000, "steps": 10}
 
@@ -44,9 +46,11 @@ def test_a_killed_server_fails_the_job(job):
 
 def test_a_server_comes_back_from_its_log(job):
     """With all that it acknowledged, though nothing was saved."""
-    process = job.begin("--max_restarts=2", steps=20, wait_at=10, wait_for="go")
+    process = job.begin(
+        "--max_restarts=2", "--job_id=my/job", steps=20, wait_at=10, wait_for="go"
+    )
     job.wait_until_ready()
-    assert (job.folder / "log/ps/0/server.0-of-2").is_dir()
+    assert (job.folder / "log/ps/my%2Fjob/server.0-of-2").is_dir()
     job.kill("server", 0)
     job.kill("server", 1)
     job.go_on()
@@ -61,7 +65,7 @@ def test_a_server_comes_back_from_its_log(job):
 
 @pytest.mark.parametrize("named", [False, True])
 def test_the_log_of_a_job_that_was_killed_is_not_that_of_the_next(job, named):
-    left = job.folder / "log/ps/0/server.0-of-2"
+    left = job.folder / "log/ps/default/server.0-of-2"
     left.mkdir(parents=True)
     (left / "checkpoint").write_text("of a job that was killed")
     env = {"FLEET_PS_LOG_DIR": str(job.folder / "log/ps")} if named else {}
@@ -71,7 +75,7 @@ def test_the_log_of_a_job_that_was_killed_is_not_that_of_the_next(job, named):
     assert_same(job.result(), reference.train(10))
     # The own folder is emptied; in one that the user names others may have logs.
     if named:
-        assert [path.name for path in (job.folder / "log/ps").iterdir()] == ["0"]
+        assert [path.name for path in (job.folder / "log/ps").iterdir()] == ["default"]
     else:
         assert not (job.folder / "log/ps").exists()
 
@@ -195,10 +199,15 @@ def test_a_worker_that_is_started_again_alone_joins(parts):
         assert made.ends(process) == 0, made.output(process)
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("mode", ["sync", "half_async", "async", "geo"])
 def test_a_stopped_process_is_named_and_waited_for(parts, mode):
     made = parts()
-    made.start_all(steps=10, wait_at=5, mode=mode)
+    for i in (0, 1):
+        made.start_server(i)
+        if mode in ("sync", "async"):
+            made.start_worker(i, steps=10, wait_at=5, mode=mode)
+        else:
+            made.start_script(i, SCRIPT, steps=10, wait_at=5, mode=mode)
     made.wait_until_ready()
     host = socket.gethostname()
     for stopped, others in (
@@ -216,8 +225,7 @@ def test_a_stopped_process_is_named_and_waited_for(parts, mode):
     made.go_on()
     for process in ("worker0", "worker1", "server0", "server1"):
         assert made.ends(process) == 0, made.output(process)
-        assert "dead" not in made.output(process)
-        assert "lost" not in made.output(process)
+        assert not re.search("dead|(is|has) lost", made.output(process))
 
 
 def test_a_worker_that_is_silent_for_the_timeout_is_dead(parts):

@@ -22,10 +22,10 @@ from programs import (
 STEPS = 20
 
 
-def strategy_of(mode):
+def strategy_of(mode, durability=""):
     strategy = fleet.DistributedStrategy()
     strategy.a_sync = mode in ("async", "geo")
-    configs = {"lr_decay_steps": 1}
+    configs = {"lr_decay_steps": 1, "durability": durability}
     if mode == "geo":
         configs["k_steps"] = 4
     strategy.a_sync_configs = configs
@@ -37,14 +37,22 @@ class Model:
     serves, and the process ends."""
 
     def __init__(
-        self, kind, optimizer="SGD", mode="sync", load=None, only=None, **options
+        self,
+        kind,
+        optimizer="SGD",
+        mode="sync",
+        load=None,
+        only=None,
+        durability="",
+        **options,
     ):
         # Each worker starts elsewhere; worker 0's start counts.
         paddle.seed(7 + max(fleet.worker_index(), 0))
         self.loss, self.prediction = build(kind, **options)
         self.test = static.default_main_program().clone(for_test=True)
         self.kind, self.optimizer = kind, make_optimizer(optimizer)
-        fleet.distributed_optimizer(self.optimizer, strategy_of(mode))
+        strategy = strategy_of(mode, durability)
+        fleet.distributed_optimizer(self.optimizer, strategy)
         fleet.minimize(self.loss)
         if fleet.is_server():
             fleet.init_server(load, only and [only])
@@ -108,6 +116,50 @@ def train(kind, optimizer, mode, initial, out, steps=STEPS):
         np.savez(out, **model.values())
     stats = fleet.worker_stats()
     assert stats.get("steps", int(steps)) == int(steps), stats
+
+
+def train_past_kills(durability, initial, out, go):
+    """As train, with a pause in which servers are killed."""
+    model = Model("sparse", "Adam", "sync", durability=durability)
+    if fleet.is_first_worker():
+        np.savez(initial, **dense_parameters())
+    for number in range(STEPS):
+        if number == STEPS // 2:
+            print("READY", flush=True)
+            wait_for_file(go)
+        model.step(number % 4)
+    fleet.barrier_worker()
+    if fleet.is_first_worker():
+        np.savez(out, **model.values())
+
+
+def lose_updates(folder, go):
+    """Five steps that are saved and five that are not, then a pause, and two more."""
+    model = Model("sparse", "SGD", "async")
+    worker = fleet.fleet._training.worker
+    for number in range(10):
+        if number == 5:
+            worker.flush()
+            fleet.barrier_worker()
+            if fleet.is_first_worker():
+                fleet.save_persistables(model.exe, folder)
+            fleet.barrier_worker()
+        model.step(number % 4)
+    worker.flush()
+    assert fleet.worker_stats()["lost_updates"] == 0
+    print("READY", flush=True)
+    wait_for_file(go)
+    for number in range(2):
+        model.step(number)
+    worker.flush()
+    print("LOST", fleet.worker_stats()["lost_updates"], flush=True)
+
+
+def wait_for_file(path):
+    deadline = time.monotonic() + 60
+    while not os.path.exists(path):
+        assert time.monotonic() < deadline, path
+        time.sleep(0.01)
 
 
 def unequal(initial, out):

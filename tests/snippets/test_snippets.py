@@ -78,6 +78,16 @@ def test_a_program_trains_with_servers(launcher):
     assert done.returncode == 0, done.stderr
 
 
+def test_a_program_serves_itself_and_logs(launcher):
+    done = launcher.run(
+        "--server_num=2",
+        "--worker_num=2",
+        str(PROGRAMS / "snippet_train_with_servers"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "; durability log, in " in launcher.log("serverlog.0")
+
+
 def test_a_saved_model_runs(tmp_path):
     import paddle
     from paddle.static import InputSpec

@@ -34,11 +34,23 @@ fleet::Status Train() {
   // SNIPPET 1
 }
 
+fleet::Status Serve() {
+  ASSIGN_OR_RETURN(auto role, fleet::cluster::RoleFromEnvironment(
+                                  fleet::cluster::ReadEnvironment(), false));
+  // SNIPPET 2
+}
+
+fleet::Status Run() {
+  ASSIGN_OR_RETURN(auto role, fleet::cluster::RoleFromEnvironment(
+                                  fleet::cluster::ReadEnvironment(), false));
+  return role.is_server() ? Serve() : Train();
+}
+
 }  // namespace
 
 int main() {
   try {
-    const fleet::Status status = Train();
+    const fleet::Status status = Run();
     if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
     return status.ok() ? 0 : 1;
   } catch (const std::exception& error) {

@@ -12,6 +12,7 @@ from . import text_format
 from .strategy_fields import (
     BUILD,
     CHANGES,
+    CHOICES,
     CONFIGS,
     EXECUTION,
     FLAG_ALIASES,
@@ -67,6 +68,12 @@ def _merge(owner, into, values, defaults, aliases):
             _merge(f"{owner}.{key}", into[key], value, default, {})
             continue
         value = _checked(owner, key, value, default)
+        choices = CHOICES.get((owner, key), (value,))
+        if value not in (default, *choices):
+            raise ValueError(
+                f"{owner}: {key} must be {', '.join(choices[:-1])} or {choices[-1]}, "
+                f"but is {value!r}"
+            )
         into[key] = into[key] + value if isinstance(default, list) else value
 
 
@@ -389,7 +396,9 @@ class _Table:
         flags = dict(strategy._flags)
         for name, value in strategy._flags.items():
             config = f"{name}_configs"
-            if value is True and config in CONFIGS:
+            # Servers keep a log in every mode.
+            is_sync = name == "a_sync" and strategy._configs[config]["durability"]
+            if (value is True or is_sync) and config in CONFIGS:
                 del flags[name]
                 rows += [self._title(f"{name}={value} <-> {config}"), line]
                 rows += self._rows(strategy._configs[config])

@@ -184,17 +184,22 @@ class Fleet(RoleQuestions):
 
     @_life_of_servers
     def run_server(self):
-        """Serves until the last worker has stopped.
+        """Serves until the last worker has stopped. What survives when this server is
+        killed: a_sync_configs["durability"] of the strategy that fleet.init or
+        distributed_optimizer got before, where FLEET_PS_DURABILITY is not set.
 
         Raises:
             ConnectionError: workers were lost; the message names them.
+            ValueError: the server shall keep a log, and FLEET_PS_LOG_DIR is not set
+                (fleetrun sets it).
         """
         if not self.is_server():
             raise RuntimeError(
                 f"fleet.run_server: this process is {self._role()._get_role()}"
             )
         role = self._role()._get_role()
-        _core.run_server(role, self._load_folder, self._load_only)
+        durability = self._user_defined_strategy.a_sync_configs["durability"]
+        _core.run_server(role, self._load_folder, self._load_only, durability or None)
 
     @_life_of_servers
     def stop_worker(self):

@@ -195,6 +195,7 @@ CONFIGS = {
         lr_decay_steps=10,
         use_ps_gpu=0,
         use_gpu_graph=0,
+        durability="",
     ),
     "trainer_desc_configs": dict(
         dump_fields_path="", dump_fields=[], dump_param=[], stat_var_names=[]
@@ -223,6 +224,9 @@ CONFIGS = {
     ),
     "fs_client_param": dict(uri="", user="", passwd="", hadoop_bin=""),
 }
+
+# Texts that take one of a few values, or stay as they are by default.
+CHOICES = {("a_sync_configs", "durability"): ("none", "log", "log-sync")}
 
 # Old keys for new ones, which read and write the same value.
 KEY_ALIASES = {
