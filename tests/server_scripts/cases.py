@@ -266,6 +266,49 @@ def saves_meanwhile(mode, folder):
         open(done, "w").close()
 
 
+def steps_while_files_are_written(kind, folder):
+    """A step of worker 1 is acknowledged while worker 0 writes a file."""
+    from paddle.distributed.fleet.base import served_files
+
+    model = Model(kind, mode="async")
+    fleet.barrier_worker()
+    writing, stepped = (os.path.join(folder, name) for name in ("writing", "stepped"))
+    if fleet.worker_index() == 1:
+        for save in ("persistables", "dense", "inference"):
+            wait_for_file(f"{writing}-{save}")
+            model.step(0)
+            fleet.fleet._training.worker.flush()
+            open(f"{stepped}-{save}", "w").close()
+        return
+
+    class SlowWriter:
+        """The core, in which the first file of each save waits for that step."""
+
+        save = None
+
+        def __getattr__(self, name):
+            if name in ("save_tensors", "save_model") and self.save is not None:
+                open(f"{writing}-{self.save}", "w").close()
+                wait_for_file(f"{stepped}-{self.save}")
+                self.save = None
+            return getattr(core, name)
+
+    core, slow = served_files._core, SlowWriter()
+    served_files._core = slow
+    slow.save = "persistables"
+    fleet.save_persistables(model.exe, os.path.join(folder, "persistables"))
+    slow.save = "dense"
+    scope, program = static.global_scope(), static.default_main_program()
+    fleet.save_dense_params(model.exe, os.path.join(folder, "d"), scope, program)
+    slow.save = "inference"
+    feeds = ["ids", "dense"]
+    target = [model.prediction]
+    fleet.save_inference_model(
+        model.exe, os.path.join(folder, "i"), feeds, target, model.test
+    )
+    assert slow.save is None
+
+
 def read_back(folder, out):
     model = Model("sparse", load=folder)
     np.savez(out, **model.values())

@@ -94,6 +94,13 @@ def test_a_save_has_whole_steps_of_workers_that_train_on(tmp_path):
     Job(tmp_path, workers=3).run("saves_meanwhile", "async", saved)
 
 
+@pytest.mark.parametrize("kind", ["bounded", "sparse"])
+def test_steps_go_on_while_a_worker_writes_files(tmp_path, kind):
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    Job(tmp_path).run("steps_while_files_are_written", kind, saved)
+
+
 def test_a_save_of_what_changed_belongs_to_the_one_before(tmp_path):
     saved, out, again = (tmp_path / name for name in ("saved", "a.npz", "b.npz"))
     Job(tmp_path).run("delta", saved, out)

@@ -475,8 +475,7 @@ class Fleet(RoleQuestions):
 
             scope = global_scope()
         program = _no_compiled("save_dense_params", program)
-        with training.cut():
-            served_files.save_dense(training, folder, scope, program, var_names)
+        served_files.save_dense(training, folder, scope, program, var_names)
 
     def load_model(self, path, mode=0):
         """Has the servers take over what save_persistables saved to `path`. One worker

@@ -56,28 +56,23 @@ def _kept_variables(training, program):
     ]
 
 
-def _value(training, dense, name, scope):
-    """What the servers hold of it, else the scope; None where nobody has a value."""
-    if name in dense:
-        return training.worker.pull_dense(name)
-    return scope._get(name)
-
-
 def save_persistables(training, executor, dirname, program, mode=0, text=False):
-    """Tables on the servers' hosts, the rest on this one."""
+    """Tables on the servers' hosts, the rest on this one: copied while the turns of
+    others wait, and written when they go on and the tables are saved."""
     function = "save_persistables"
     _static_io._executor(function, executor)
     _check_mode(function, mode)
     program = program or default_main_program()
     folder = _folder(function, dirname)
+    kept = _kept_variables(training, training.origin_of(program))
     with training.cut():
         training.worker.save(folder, mode == _DELTA, bool(text))
-        save_dense(training, folder, global_scope(), program)
+        values = _values(training, global_scope(), kept)
+    _write(folder, values)
 
 
 def save_dense(training, folder, scope, program, names=None):
     """A file for each variable that is in no sparse table; of those in `names`."""
-    dense = {table.parameter for table in training.dense_tables()}
     kept = _kept_variables(training, training.origin_of(program))
     unknown = sorted(set(names or ()) - set(kept))
     if unknown:
@@ -85,10 +80,24 @@ def save_dense(training, folder, scope, program, names=None):
             f"save_dense_params: the program keeps no {', '.join(unknown)} outside of "
             "sparse tables"
         )
-    for name in kept if names is None else names:
-        value = _value(training, dense, name, scope)
-        if value is not None:
-            _save_tensor(folder, name, value)
+    with training.cut():
+        values = _values(training, scope, kept if names is None else names)
+    _write(folder, values)
+
+
+def _values(training, scope, names):
+    """What the servers hold of each, else the scope; not those that nobody has."""
+    dense = {table.parameter for table in training.dense_tables()}
+    values = {
+        name: training.worker.pull_dense(name) if name in dense else scope._get(name)
+        for name in names
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _write(folder, values):
+    for name, value in values.items():
+        _save_tensor(folder, name, value)
 
 
 def _rows(training, table):
