@@ -24,6 +24,9 @@ constexpr auto kInterruptInterval = std::chrono::milliseconds(100);
 // can want an end.
 constexpr auto kLifeInterval = std::chrono::milliseconds(1000);
 
+// For an answer that was sent before the connection of OpenLife ended.
+constexpr auto kTimeToArrive = std::chrono::milliseconds(100);
+
 // What comes later on these connections belongs to nobody.
 void CloseAll(Lane& lane) {
   for (Lane::Connection& each : lane.connections) each.channel.reset();
@@ -344,7 +347,15 @@ auto Lanes::InSlices(uint32_t server, Deadline deadline, Deadline& slice,
       return outcome;
     }
     if (options_.interrupt) RETURN_IF_ERROR(options_.interrupt());
-    RETURN_IF_ERROR(CheckLife(server));
+    const Status life = CheckLife(server);
+    if (!life.ok()) {
+      // A server that ends has answered before, a good-bye for one. The answer
+      // may have come since the slice ended, or is about to come: each
+      // connection is carried for itself.
+      outcome = wait(Earlier(deadline, Deadline::After(kTimeToArrive)));
+      if (outcome.ok()) return outcome;
+      return life;
+    }
     slice = NextSlice();
   }
 }
