@@ -12,6 +12,7 @@
 #include "fleet/plan/backward.h"
 #include "fleet/program/control.h"
 #include "fleet/program/define_ops.h"
+#include "fleet/testing/plan_fixtures.h"
 
 namespace fleet::plan {
 namespace {
@@ -24,22 +25,11 @@ using program::DType;
 using program::Operation;
 using program::OpRegistry;
 using program::Program;
-using program::Slot;
 using program::Slots;
 using program::Variable;
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::string Names(const Slots& slots) {
-  std::string list;
-  for (const Slot& slot : slots) {
-    for (const std::string& name : slot.arguments) {
-      list += (list.empty() ? "" : ", ") + name;
-    }
-  }
-  return list;
-}
 
 class MixedPrecisionTest : public ::testing::Test {
  protected:
@@ -88,16 +78,7 @@ class MixedPrecisionTest : public ::testing::Test {
     return result.ok() ? *std::move(result) : MixedPrecisionResult{};
   }
 
-  // One line for each operation.
-  std::string Print() {
-    std::string text;
-    for (size_t i = 0; i < block().num_ops(); ++i) {
-      const Operation& op = block().op(i);
-      text +=
-          Names(op.outputs) + " = " + op.type + "(" + Names(op.inputs) + ")\n";
-    }
-    return text;
-  }
+  std::string Print() { return plan::Print(program_); }
   DType TypeOf(const std::string& name) {
     const Variable* variable = block().FindHere(name);
     return variable == nullptr ? DType::kNone : variable->type.dtype;

@@ -11,6 +11,7 @@
 #include "fleet/plan/backward.h"
 #include "fleet/program/define_ops.h"
 #include "fleet/program/op_role.h"
+#include "fleet/testing/plan_fixtures.h"
 
 namespace fleet::plan {
 namespace {
@@ -22,22 +23,11 @@ using program::Operation;
 using program::OpRegistry;
 using program::OpRole;
 using program::Program;
-using program::Slot;
 using program::Slots;
 using program::Variable;
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-std::string Names(const Slots& slots) {
-  std::string list;
-  for (const Slot& slot : slots) {
-    for (const std::string& name : slot.arguments) {
-      list += (list.empty() ? "" : ", ") + name;
-    }
-  }
-  return list;
-}
 
 class RecomputeTest : public ::testing::Test {
  protected:
@@ -72,17 +62,8 @@ class RecomputeTest : public ::testing::Test {
     ASSERT_OK(AppendBackward(registry_, program_, {{"loss", ""}}, {}).status());
   }
 
-  // One line for each operation from number `begin` on.
-  std::string Print(size_t begin) {
-    std::string text;
-    for (size_t i = begin; i < block().num_ops(); ++i) {
-      const Operation& op = block().op(i);
-      text +=
-          Names(op.outputs) + " = " + op.type + "(" + Names(op.inputs) + ")\n";
-    }
-    return text;
-  }
-  std::string PrintBackward() { return Print(num_forward_); }
+  std::string Print() { return plan::Print(program_); }
+  std::string PrintBackward() { return plan::Print(program_, num_forward_); }
 
   OpRegistry registry_;
   Program program_;
@@ -107,7 +88,7 @@ TEST_F(RecomputeTest, WhatLiesBetweenCheckpointsIsMadeAgainWhereItIsNeeded) {
             "a_h@GRAD = tanh_grad(a, a@GRAD)\n"
             "@EMPTY@, w0@GRAD = matmul_v2_grad(x, w0, a_h@GRAD)\n");
   const size_t num_forward = num_forward_;
-  const std::string forward = Print(0).substr(0, Print(0).find("loss@GRAD"));
+  const std::string forward = Print().substr(0, Print().find("loss@GRAD"));
   ASSERT_OK_AND_ASSIGN(size_t count,
                        Recompute(registry_, program_, {"b", "c"}));
   EXPECT_EQ(count, 2u);
@@ -124,7 +105,7 @@ TEST_F(RecomputeTest, WhatLiesBetweenCheckpointsIsMadeAgainWhereItIsNeeded) {
             "a@GRAD, w1@GRAD = matmul_v2_grad(a@AGAIN, w1, b_h@GRAD)\n"
             "a_h@GRAD = tanh_grad(a@AGAIN, a@GRAD)\n"
             "@EMPTY@, w0@GRAD = matmul_v2_grad(x, w0, a_h@GRAD)\n");
-  EXPECT_EQ(Print(0).substr(0, forward.size()), forward);
+  EXPECT_EQ(Print().substr(0, forward.size()), forward);
   EXPECT_EQ(RoleOf(block().op(num_forward + 7)), OpRole::kBackward);
   EXPECT_EQ(block().FindHere("a@AGAIN")->type, block().FindHere("a")->type);
 }
@@ -191,11 +172,11 @@ TEST_F(RecomputeTest, WrongCheckpointsAndProgramsAreNamed) {
   const Result<size_t> early = Recompute(registry_, program_, {"a"});
   EXPECT_EQ(early.status().code(), StatusCode::kFailedPrecondition);
   AddLossAndBackward("a");
-  const std::string before = Print(0);
+  const std::string before = Print();
   const Result<size_t> absent = Recompute(registry_, program_, {"a", "nobody"});
   EXPECT_EQ(absent.status().code(), StatusCode::kNotFound);
   EXPECT_THAT(absent.status().message(), HasSubstr("makes nobody"));
-  EXPECT_EQ(Print(0), before);
+  EXPECT_EQ(Print(), before);
 }
 
 }  // namespace

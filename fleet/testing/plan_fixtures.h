@@ -20,22 +20,25 @@
 
 namespace fleet::plan {
 
-// One line for each operation: "a, b = type(x, y) bucket=0".
-inline std::string Print(const program::Program& program) {
-  auto names = [](const program::Slots& slots) {
-    std::string list;
-    for (const program::Slot& slot : slots) {
-      for (const std::string& name : slot.arguments) {
-        list += (list.empty() ? "" : ", ") + name;
-      }
+// The arguments of all slots: "x, y".
+inline std::string Names(const program::Slots& slots) {
+  std::string list;
+  for (const program::Slot& slot : slots) {
+    for (const std::string& name : slot.arguments) {
+      list += (list.empty() ? "" : ", ") + name;
     }
-    return list;
-  };
+  }
+  return list;
+}
+
+// One line for each operation from number `begin` on:
+// "a, b = type(x, y) bucket=0".
+inline std::string Print(const program::Program& program, size_t begin = 0) {
   std::string text;
   const program::Block& block = program.block(0);
-  for (size_t i = 0; i < block.num_ops(); ++i) {
+  for (size_t i = begin; i < block.num_ops(); ++i) {
     const program::Operation& op = block.op(i);
-    text += names(op.outputs) + " = " + op.type + "(" + names(op.inputs) + ")";
+    text += Names(op.outputs) + " = " + op.type + "(" + Names(op.inputs) + ")";
     if (const program::AttrValue* bucket = op.attr("bucket")) {
       text += " bucket=" + std::to_string(std::get<int64_t>(bucket->value));
     }
