@@ -121,7 +121,7 @@ class PsClient final {
                          std::span<const float> gradients,
                          std::span<const float> shows,
                          std::span<const float> clicks, Deadline deadline);
-  // The same for keys and rows that lie in several places, as the slots of one
+  // Calls for keys and rows that lie in several places, as the slots of one
   // look-up do: one request for all of them.
   Status PullParts(TableId table, std::span<const RowsOfKeys> parts,
                    const PullOptions& options, Deadline deadline);
@@ -129,8 +129,30 @@ class PsClient final {
                    Deadline deadline, uint32_t end_steps = 0);
   Status AccumulateParts(TableId table, std::span<const ValuesOfKeys> parts,
                          Deadline deadline);
+  // An Add that failed goes on by GoOn, if it was given an Unfinished: what was
+  // not acknowledged is sent again, once. Keys and values stay until then.
+  class Unfinished final {
+   public:
+    explicit operator bool() const { return state_ != nullptr; }
+    // Nothing is sent again.
+    void Drop() { state_.reset(); }
+
+   private:
+    friend class PsClient;
+    struct State {
+      explicit State(Lanes& lanes) : lane(lanes) {}
+      Lanes::Lease lane;
+      ValuesOfKeys rows;
+      std::string name;
+      std::shared_ptr<const std::vector<ServerInfo>> servers;
+      std::unique_ptr<Call> call;
+    };
+    std::unique_ptr<State> state_;
+  };
+  Status GoOn(Unfinished& unfinished, Deadline deadline);
   Status Add(TableId table, std::span<const Key> keys,
-             std::span<const float> deltas, Deadline deadline);
+             std::span<const float> deltas, Deadline deadline,
+             Unfinished* unfinished = nullptr);
   // Keys that other workers added to since the last call.
   Result<std::vector<Key>> TakeChanges(TableId table, Deadline deadline);
 
@@ -149,7 +171,8 @@ class PsClient final {
                        Deadline deadline, uint32_t end_steps = 0);
   Status AccumulateDenseMany(std::span<const DenseGradient> gradients,
                              Deadline deadline);
-  Status AddDenseMany(std::span<const DenseGradient> deltas, Deadline deadline);
+  Status AddDenseMany(std::span<const DenseGradient> deltas, Deadline deadline,
+                      Unfinished* unfinished = nullptr);
   // PushDenseMany, then PullDenseMany, in one round trip.
   Status ExchangeDense(std::span<const DenseGradient> gradients,
                        std::span<const DenseValues> values, Deadline deadline,
@@ -217,7 +240,7 @@ class PsClient final {
   };
   Status Save(const std::string& folder, const SaveOptions& options,
               Deadline deadline);
-  // The same in two: BeginSave inside of the caller's cut, of which the save
+  // Save in two calls: BeginSave inside of the caller's cut, of which the save
   // is, and FinishSave, which waits until it is written and makes it count,
   // when the cut has ended: the tables are written beside what workers send.
   struct BegunSave {
@@ -296,7 +319,11 @@ class PsClient final {
                      std::span<const DenseGradient> gradients,
                      Deadline deadline, uint32_t end_steps = 0,
                      uint32_t flags = 0);
+  // Runs `begun`, which goes to `unfinished` where it fails.
+  Status RunAdd(std::unique_ptr<Unfinished::State> begun,
+                Unfinished* unfinished, Deadline deadline);
   std::string TableName(TableId table) const;
+  std::string NameOf(std::span<const DenseGradient> gradients) const;
   // One of the requests about turns and cuts, to server 0.
   Status AskFirst(const char* what, Op op, uint64_t number, Deadline deadline);
   // Where a save goes to and what it builds on; then, inside of a cut, what is

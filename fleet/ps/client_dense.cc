@@ -130,6 +130,31 @@ class PsClient::DenseCall final : public Call {
     return number < all.size() ? all[number].first_of_group : number;
   }
 
+  void BeginAgain(uint32_t server, size_t answered,
+                  std::span<const size_t> refused) override {
+    std::vector<Request>& requests = requests_[server];
+    std::vector<Request> again;
+    // Requests from `begin` to `end`, in groups that are whole.
+    const auto take = [&](size_t begin, size_t end) {
+      const size_t at = again.size();
+      for (size_t i = begin; i < end; ++i) {
+        again.push_back(requests[i]);
+        again.back().first_of_group = requests[i].first_of_group - begin + at;
+      }
+    };
+    take(answered, requests.size());
+    for (size_t next = 0; const size_t number : refused) {
+      const size_t first = requests[number].first_of_group;
+      if (first >= answered || first < next) continue;
+      for (next = first + 1;
+           next < requests.size() && requests[next].first_of_group == first;) {
+        ++next;
+      }
+      take(first, next);
+    }
+    requests = std::move(again);
+  }
+
   void CountUpdates(uint32_t server, size_t number,
                     UpdateCounts& counts) override {
     const Request& request = requests_[server][number];
@@ -262,12 +287,15 @@ size_t NumValues(std::span<const DenseValues> values) {
 
 }  // namespace
 
+std::string PsClient::NameOf(std::span<const DenseGradient> gradients) const {
+  return gradients.size() == 1 ? TableName(gradients[0].table) : "dense tables";
+}
+
 Status PsClient::UpdateDense(Op op, const char* what,
                              std::span<const DenseGradient> gradients,
                              Deadline deadline, uint32_t end_steps,
                              uint32_t flags) {
-  const std::string of =
-      gradients.size() == 1 ? TableName(gradients[0].table) : "dense tables";
+  const std::string of = NameOf(gradients);
   DenseCall call({what, of, NumValues(gradients), "values"}, servers());
   RETURN_IF_ERROR(call.AddUpdates(op, gradients, end_steps, flags)
                       .WithContext(base::Concat("worker ", options_.worker)));
@@ -303,8 +331,15 @@ Status PsClient::AccumulateDenseMany(std::span<const DenseGradient> gradients,
 }
 
 Status PsClient::AddDenseMany(std::span<const DenseGradient> deltas,
-                              Deadline deadline) {
-  return UpdateDense(Op::kAdd, "add", deltas, deadline);
+                              Deadline deadline, Unfinished* unfinished) {
+  auto begun = std::make_unique<Unfinished::State>(lanes_);
+  begun->name = NameOf(deltas);
+  auto call = std::make_unique<DenseCall>(
+      CallName{"add", begun->name, NumValues(deltas), "values"}, servers());
+  RETURN_IF_ERROR(call->AddUpdates(Op::kAdd, deltas, 0, 0)
+                      .WithContext(base::Concat("worker ", options_.worker)));
+  begun->call = std::move(call);
+  return RunAdd(std::move(begun), unfinished, deadline);
 }
 
 Status PsClient::AssignDense(TableId table, std::span<const float> values,

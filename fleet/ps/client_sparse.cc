@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "fleet/ps/client.h"
@@ -149,6 +150,7 @@ class PsClient::UpdateCall final : public Call {
         of_request_(KeysOfChunk(table.dim)) {}
 
   bool HasRequest(uint32_t server, size_t request) override {
+    if (!again_.empty()) return request < again_[server].size();
     const size_t size = stream_.Reach(server, (request + 1) * of_request_);
     // A server without keys is told that steps are over.
     if (size == 0) return request == 0 && end_steps_ > 0;
@@ -157,6 +159,7 @@ class PsClient::UpdateCall final : public Call {
 
   void Ask(uint32_t server, size_t request, RequestHead& head,
            std::vector<ConstBytes>& parts) override {
+    if (!again_.empty()) request = again_[server][request];
     const size_t begin = request * of_request_;
     // One more, to know whether it is the last.
     const size_t end = stream_.Reach(server, begin + of_request_ + 1);
@@ -175,6 +178,20 @@ class PsClient::UpdateCall final : public Call {
     parts.push_back(std::as_bytes(stream_.clicks(server, begin, count)));
   }
 
+  void BeginAgain(uint32_t server, size_t answered,
+                  std::span<const size_t> refused) override {
+    if (again_.size() <= server) again_.resize(server + 1);
+    std::vector<size_t>& now = again_[server];
+    std::vector<size_t> before = std::move(now);
+    if (before.empty()) {
+      const size_t size = stream_.Reach(server, SIZE_MAX);
+      before.resize((size + of_request_ - 1) / of_request_);
+      std::iota(before.begin(), before.end(), 0);
+    }
+    now.assign(before.begin() + static_cast<ptrdiff_t>(answered), before.end());
+    for (const size_t request : refused) now.push_back(before[request]);
+  }
+
   void CountUpdates(uint32_t, size_t, UpdateCounts& counts) override {
     ++counts[table_.id];
   }
@@ -187,6 +204,9 @@ class PsClient::UpdateCall final : public Call {
   SumStream& stream_;
   std::vector<float>& memory_;
   const size_t of_request_;
+  // By server, the requests of a call that is run again, as they were first
+  // numbered; empty: it is not.
+  std::vector<std::vector<size_t>> again_;
 };
 
 Status PsClient::Update(Op op, const char* what, TableId id,
@@ -268,11 +288,39 @@ Status PsClient::AccumulateParts(TableId table,
   return Update(Op::kAccumulate, "push", table, parts, {}, {}, 0, deadline);
 }
 
-Status PsClient::Add(TableId table, std::span<const Key> keys,
-                     std::span<const float> deltas, Deadline deadline) {
-  const ValuesOfKeys part{keys, deltas};
-  return Update(Op::kAdd, "add", table, std::span(&part, 1), {}, {}, 0,
-                deadline);
+Status PsClient::Add(TableId id, std::span<const Key> keys,
+                     std::span<const float> deltas, Deadline deadline,
+                     Unfinished* unfinished) {
+  const std::shared_ptr<const Servers> servers = this->servers();
+  ASSIGN_OR_RETURN(const TableInfo* const table,
+                   SparseInfo(*servers, id, keys.size(), deltas.size(), "add"));
+  if (keys.empty()) return OkStatus();
+  auto begun = std::make_unique<Unfinished::State>(lanes_);
+  begun->rows = {keys, deltas};
+  begun->servers = servers;
+  Lane& lane = *begun->lane;
+  lane.sums.Begin(std::span(&begun->rows, 1), table->dim, num_servers());
+  begun->call = std::make_unique<UpdateCall>(
+      CallName{"add", table->name, keys.size(), "keys"}, Op::kAdd, *table,
+      /*shown=*/false, /*end_steps=*/0, lane);
+  return RunAdd(std::move(begun), unfinished, deadline);
+}
+
+Status PsClient::RunAdd(std::unique_ptr<Unfinished::State> begun,
+                        Unfinished* unfinished, Deadline deadline) {
+  const Status status = lanes_.Run(*begun->lane, *begun->call, deadline);
+  if (!status.ok() && unfinished != nullptr) {
+    unfinished->state_ = std::move(begun);
+  }
+  return status;
+}
+
+Status PsClient::GoOn(Unfinished& unfinished, Deadline deadline) {
+  if (!unfinished) return OkStatus();
+  Unfinished::State& state = *unfinished.state_;
+  RETURN_IF_ERROR(lanes_.RunAgain(*state.lane, *state.call, deadline));
+  unfinished.Drop();
+  return OkStatus();
 }
 
 Result<std::vector<Key>> PsClient::TakeChanges(TableId table,

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "fleet/base/bytes.h"
+#include "fleet/base/check.h"
 #include "fleet/base/log.h"
 #include "fleet/channel/message.h"
 #include "fleet/cluster/launcher_words.h"
@@ -61,6 +63,10 @@ Status Call::Take(uint32_t, size_t, std::span<const std::byte>) {
 }
 
 size_t Call::FirstOfGroup(uint32_t, size_t request) { return request; }
+
+void Call::BeginAgain(uint32_t, size_t, std::span<const size_t>) {
+  FLEET_CHECK(false, name_.ToString(), " is never run again");
+}
 
 void Call::CountUpdates(uint32_t, size_t, UpdateCounts&) {}
 
@@ -156,7 +162,8 @@ std::string Lanes::MakeBeat() const {
   base::MutexLock lock(mutex_);
   body.U32(num_servers_);
   for (const uint64_t epoch : epochs_) body.U64(epoch);
-  std::string beat(reinterpret_cast<const char*>(&head), sizeof(head));
+  std::string beat;
+  base::Append(beat, head);
   return beat + body.Take();
 }
 
@@ -423,8 +430,8 @@ Status Lanes::TakeReply(Lane& lane, Call& call, uint32_t server,
       std::span(lane.small).subspan(sizeof(head));
   if (head.code != 0) {
     *outcome = Status(static_cast<StatusCode>(head.code),
-                      std::string(reinterpret_cast<const char*>(inlined.data()),
-                                  inlined.size()));
+                      std::string(base::TextOf(inlined)));
+    connection.refused.push_back(request);
     ++connection.received;
     return OkStatus();
   }
@@ -476,7 +483,13 @@ Status Lanes::Recover(Lane& lane, Call& call, uint32_t server,
       CloseAll(lane);
       return Named(status.WithContext("it did not come back"), name, server);
     }
-    if (options_.interrupt) RETURN_IF_ERROR(options_.interrupt());
+    if (options_.interrupt) {
+      const Status stop = options_.interrupt();
+      if (!stop.ok()) {
+        CloseAll(lane);
+        return stop;
+      }
+    }
     (void)never.SleepUntil(Earlier(patience, Deadline::After(kRetryInterval)));
   }
   // A server that was started again knows of no turns: this worker's ends, and
@@ -489,16 +502,45 @@ Status Lanes::Recover(Lane& lane, Call& call, uint32_t server,
   return OkStatus();
 }
 
-// Requests go to every server as far as max_inflight allows, then a reply is
-// taken from each. Unanswered requests to a server are at most max_inflight
-// parts, and pulls, whose replies are large, are small: so a server that waits
-// to send finds the client reading sooner or later, whatever the channel holds.
 Status Lanes::Run(Lane& lane, Call& call, Deadline deadline) {
   for (Lane::Connection& connection : lane.connections) {
     connection.first_sequence = connection.next_sequence;
     connection.sent = 0;
     connection.received = 0;
+    connection.refused.clear();
   }
+  return AskAll(lane, call, deadline);
+}
+
+Status Lanes::RunAgain(Lane& lane, Call& call, Deadline deadline) {
+  for (uint32_t s = 0; s < num_servers_; ++s) {
+    Lane::Connection& connection = lane.connections[s];
+    // What comes on it answers what was asked before.
+    if (connection.received < connection.sent) connection.channel.reset();
+    const size_t answered = call.FirstOfGroup(s, connection.received);
+    // A group of which a part was refused is not done, and by the old numbers
+    // it would be refused again. The request behind those that were sent may
+    // have reached the server, too.
+    const bool refused =
+        !connection.refused.empty() && connection.refused.back() >= answered;
+    if (refused && call.FirstOfGroup(s, connection.sent) == answered) {
+      connection.first_sequence = connection.next_sequence + 1;
+    } else {
+      connection.first_sequence += answered;
+    }
+    call.BeginAgain(s, answered, connection.refused);
+    connection.sent = 0;
+    connection.received = 0;
+    connection.refused.clear();
+  }
+  return AskAll(lane, call, deadline);
+}
+
+// Requests go to every server as far as max_inflight allows, then a reply is
+// taken from each. Unanswered requests to a server are at most max_inflight
+// parts, and pulls, whose replies are large, are small: so a server that waits
+// to send finds the client reading sooner or later, whatever the channel holds.
+Status Lanes::AskAll(Lane& lane, Call& call, Deadline deadline) {
   if (has_failed_) {
     base::MutexLock lock(mutex_);
     return failed_.WithContext(base::Concat("worker ", options_.worker));

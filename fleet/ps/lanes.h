@@ -76,6 +76,12 @@ class Call {
   // Requests that a server does as one, parts of a gradient, begin with this
   // one: when a connection is lost they are all sent again.
   virtual size_t FirstOfGroup(uint32_t server, size_t request);
+  // For a call that failed and is run again: request `answered` of a server is
+  // its request 0 from here on, and so on; behind the last come those of
+  // `refused`, which the server answered with an error. Only calls that are
+  // run again have it.
+  virtual void BeginAgain(uint32_t server, size_t answered,
+                          std::span<const size_t> refused);
   // Adds the updates that a server has acknowledged by its answer.
   virtual void CountUpdates(uint32_t server, size_t request,
                             UpdateCounts& counts);
@@ -100,6 +106,7 @@ struct Lane {
     uint64_t first_sequence = 1;
     size_t sent = 0;
     size_t received = 0;
+    std::vector<size_t> refused;  // answered with an error
     // Updates that the server has acknowledged and, as far as is known, has.
     UpdateCounts acknowledged;
   };
@@ -169,6 +176,11 @@ class Lanes final {
   // Ok when every request was answered well. Otherwise the first failure, which
   // names worker, call and server; requests that were sent are still answered.
   Status Run(Lane& lane, Call& call, Deadline deadline);
+  // Goes on with a call that failed, on its lane, which ran nothing since: what
+  // was answered well is not asked again. A request without an answer keeps its
+  // number, by which a server that has done it does not do it again; one that
+  // was refused gets a new one.
+  Status RunAgain(Lane& lane, Call& call, Deadline deadline);
 
   // Opens the connection by which the server and this worker see that the other
   // lives; it carries nothing more. That to server 0 comes first of all: it
@@ -212,6 +224,8 @@ class Lanes final {
   // an old process of one that was started again.
   Status CheckLost(Lane* lane, uint32_t server, const IdleCounts& before,
                    const HelloAnswer& answer);
+  // Asks until all requests are answered.
+  Status AskAll(Lane& lane, Call& call, Deadline deadline);
   // Gets a lost connection back, if `status` and the options let it, so that
   // the call goes on; else what ends the call.
   Status Recover(Lane& lane, Call& call, uint32_t server, const Status& status,

@@ -98,9 +98,9 @@ Status GeoRows::Learn(std::span<const Key> keys,
 
 Result<GeoRows::Changes> GeoRows::TakeOwnChanges() {
   Changes taken;
+  taken.deltas.resize(changes_.size() * dim());
+  RETURN_IF_ERROR(Get(changes_, taken.deltas, /*training=*/false));
   taken.keys.swap(changes_);
-  taken.deltas.resize(taken.keys.size() * dim());
-  RETURN_IF_ERROR(Get(taken.keys, taken.deltas, /*training=*/false));
   for (size_t i = 0; i < taken.keys.size(); ++i) {
     const uint32_t number = *numbers_.Find(taken.keys[i]);
     float* const old = OldRow(number);
@@ -153,6 +153,7 @@ Result<GeoRows*> GeoSync::RowsOf(const ServedTable& table) {
 Status GeoSync::Initialize(std::span<const DenseValues> values) {
   RETURN_IF_ERROR(Mode::Initialize(values));
   base::MutexLock lock(exchange_mutex_);
+  sending_dense_.Drop();
   for (const DenseValues& each : values) {
     old_[each.table].assign(each.values.begin(), each.values.end());
   }
@@ -241,17 +242,21 @@ Status GeoSync::OfferDense(std::span<const DenseGradient>) {
 }
 
 Status GeoSync::ExchangeDense(std::span<const DenseValues> values) {
+  // What the last exchange could not bring to the servers.
+  RETURN_IF_ERROR(client_.GoOn(sending_dense_, deadline()));
   if (values.empty()) return OkStatus();
+  for (const DenseValues& each : values) {
+    if (old_[each.table].size() != each.values.size()) {
+      return FailedPrecondition(
+          "table ", static_cast<uint32_t>(each.table),
+          " was not initialized: run the startup program first");
+    }
+  }
   const auto share = 1.0f / static_cast<float>(options_.num_workers);
   std::vector<DenseGradient> deltas;
   std::vector<DenseValues> from_servers;
   for (const DenseValues& each : values) {
     std::vector<float>& old = old_[each.table];
-    if (old.size() != each.values.size()) {
-      return FailedPrecondition(
-          "table ", static_cast<uint32_t>(each.table),
-          " was not initialized: run the startup program first");
-    }
     std::vector<float>& delta = deltas_[each.table];
     delta.resize(old.size());
     for (size_t i = 0; i < old.size(); ++i) {
@@ -261,7 +266,7 @@ Status GeoSync::ExchangeDense(std::span<const DenseValues> values) {
     deltas.push_back({each.table, delta});
     from_servers.push_back({each.table, delta});
   }
-  RETURN_IF_ERROR(client_.AddDenseMany(deltas, deadline()));
+  RETURN_IF_ERROR(client_.AddDenseMany(deltas, deadline(), &sending_dense_));
   // The memory of the deltas takes what comes.
   RETURN_IF_ERROR(client_.PullDenseMany(from_servers, deadline()));
   for (const DenseValues& each : values) {
@@ -298,27 +303,36 @@ Status GeoSync::ExchangeAll(std::span<const DenseValues> values) {
 }
 
 Status GeoSync::ExchangeRows(GeoRows& rows) {
-  GeoRows::Changes mine;
+  Exchanged& last = exchanged_[rows.id()];
+  RETURN_IF_ERROR(client_.GoOn(last.sending, deadline()));
   {
     base::MutexLock lock(mutex_);
-    ASSIGN_OR_RETURN(mine, rows.TakeOwnChanges());
+    ASSIGN_OR_RETURN(last.mine, rows.TakeOwnChanges());
   }
-  if (!mine.keys.empty()) {
-    RETURN_IF_ERROR(client_.Add(rows.id(), mine.keys, mine.deltas, deadline()));
+  if (!last.mine.keys.empty()) {
+    RETURN_IF_ERROR(client_.Add(rows.id(), last.mine.keys, last.mine.deltas,
+                                deadline(), &last.sending));
   }
+  // The servers name a key once. Where they have, and its row did not come, any
+  // row may be another now.
+  const bool any = std::exchange(last.missed_theirs, true);
   ASSIGN_OR_RETURN(std::vector<Key> theirs,
                    client_.TakeChanges(rows.id(), deadline()));
   {
     base::MutexLock lock(mutex_);
     rows.ForgetUnknown(theirs);
+    if (any) theirs = rows.keys();
   }
-  if (theirs.empty()) return OkStatus();
-  std::vector<float> values(theirs.size() * rows.dim());
-  ps::PsClient::PullOptions pull;
-  pull.training = false;
-  RETURN_IF_ERROR(client_.Pull(rows.id(), theirs, values, pull, deadline()));
-  base::MutexLock lock(mutex_);
-  return rows.TakeTheirChanges(theirs, values);
+  if (!theirs.empty()) {
+    std::vector<float> values(theirs.size() * rows.dim());
+    ps::PsClient::PullOptions pull;
+    pull.training = false;
+    RETURN_IF_ERROR(client_.Pull(rows.id(), theirs, values, pull, deadline()));
+    base::MutexLock lock(mutex_);
+    RETURN_IF_ERROR(rows.TakeTheirChanges(theirs, values));
+  }
+  last.missed_theirs = false;
+  return OkStatus();
 }
 
 Status GeoSync::EndStep(std::span<const DenseValues> values, HeldValues*) {

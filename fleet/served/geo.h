@@ -28,6 +28,7 @@ class GeoRows final {
   TableId id() const { return id_; }
   size_t dim() const { return latest_->dim(); }
 
+  const std::vector<Key>& keys() const { return keys_; }
   // Those that are not here, each once.
   std::vector<Key> Unknown(std::span<const Key> keys) const;
   // The rows of keys, as the servers have them; of those that came meanwhile
@@ -39,7 +40,7 @@ class GeoRows final {
   Status Learn(std::span<const Key> keys, std::span<const float> gradients);
 
   // What changed here since the last call, divided by the number of workers. It
-  // counts as sent.
+  // counts as sent: who takes it brings it to the servers, now or later.
   struct Changes {
     std::vector<Key> keys;
     std::vector<float> deltas;
@@ -115,13 +116,23 @@ class GeoSync final : public Mode {
       REQUIRES(exchange_mutex_) EXCLUDES(mutex_);
   Status ExchangeDense(std::span<const DenseValues> values)
       REQUIRES(exchange_mutex_);
-  Status ExchangeRows(GeoRows& rows) EXCLUDES(mutex_);
+  Status ExchangeRows(GeoRows& rows) REQUIRES(exchange_mutex_) EXCLUDES(mutex_);
+
+  // What the last exchange of a table left to be done, where it failed.
+  struct Exchanged {
+    GeoRows::Changes mine;
+    ps::PsClient::Unfinished sending;  // of mine
+    bool missed_theirs = false;
+  };
 
   // Held for the length of an exchange; before mutex_.
   base::Mutex exchange_mutex_;
   // Dense parameters as the servers had them at the last exchange.
   std::map<TableId, std::vector<float>> old_ GUARDED_BY(exchange_mutex_);
+  // Their changes, as they are sent; then what comes back.
   std::map<TableId, std::vector<float>> deltas_ GUARDED_BY(exchange_mutex_);
+  ps::PsClient::Unfinished sending_dense_ GUARDED_BY(exchange_mutex_);
+  std::map<TableId, Exchanged> exchanged_ GUARDED_BY(exchange_mutex_);
 
   mutable base::Mutex mutex_;
   // Each is touched with the lock, and never goes.

@@ -22,6 +22,7 @@
 #include "fleet/ps/server.h"
 #include "fleet/served/synchronizer.h"
 #include "fleet/testing/deadlines.h"
+#include "fleet/testing/request_faults.h"
 
 namespace fleet::served {
 
@@ -97,14 +98,18 @@ class PsCluster final {
           if (servers_[server] == nullptr) {
             return Unavailable("server ", server, " is not there");
           }
-          return servers_[server]->ConnectInProcess(
-              base::Concat("worker ", worker));
+          return std::make_unique<testing::FaultyChannel>(
+              servers_[server]->ConnectInProcess(
+                  base::Concat("worker ", worker)),
+              faults_);
         },
         options, Soon());
     EXPECT_OK(client.status());
     return std::move(client).value();
   }
 
+  // What happens to requests of workers.
+  testing::RequestFaults& faults() { return *faults_; }
   ps::PsServer& server(size_t i) {
     base::MutexLock lock(mutex_);
     return *servers_[i];
@@ -117,6 +122,8 @@ class PsCluster final {
 
  private:
   const int num_workers_;
+  const std::shared_ptr<testing::RequestFaults> faults_ =
+      std::make_shared<testing::RequestFaults>();
   base::Mutex mutex_;
   std::vector<std::unique_ptr<ps::PsServer>> servers_ GUARDED_BY(mutex_);
 };
