@@ -57,17 +57,37 @@ Status CheckAvailable(size_t byte_size) {
                      " are left");
 }
 
-Result<Descriptor> MakeSharedMemory(const char* name, size_t byte_size) {
+namespace {
+
+// `fill` gives it its size.
+template <typename Fill>
+Result<Descriptor> MakeSealed(const char* name, size_t byte_size, int seals,
+                              const Fill& fill) {
   auto memory = Descriptor::OfThisProcess(
       [&] { return memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING); });
-  if (!memory.valid() ||
-      ftruncate(memory.get(), static_cast<off_t>(byte_size)) != 0 ||
-      fcntl(memory.get(), F_ADD_SEALS, kSeals) != 0) {
+  if (!memory.valid() || !fill(memory.get()) ||
+      fcntl(memory.get(), F_ADD_SEALS, seals) != 0) {
     return Unavailable(
         ErrnoStatus(errno, Concat("shared memory of ", byte_size, " bytes"))
             .message());
   }
   return memory;
+}
+
+}  // namespace
+
+Result<Descriptor> MakeSharedMemory(const char* name, size_t byte_size) {
+  return MakeSealed(name, byte_size, kSeals, [&](int fd) {
+    return ftruncate(fd, static_cast<off_t>(byte_size)) == 0;
+  });
+}
+
+Result<Descriptor> MakeConstantMemory(const char* name,
+                                      std::string_view bytes) {
+  return MakeSealed(name, bytes.size(), kSeals | F_SEAL_WRITE, [&](int fd) {
+    return write(fd, bytes.data(), bytes.size()) ==
+           static_cast<ssize_t>(bytes.size());
+  });
 }
 
 namespace {

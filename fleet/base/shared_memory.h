@@ -8,6 +8,7 @@
 #define FLEET_BASE_SHARED_MEMORY_H_
 
 #include <cstddef>
+#include <string_view>
 #include <utility>
 
 #include "fleet/base/descriptor.h"
@@ -24,7 +25,10 @@ Status CheckAvailable(size_t byte_size);
 // it exists yet: see Reserve.
 Result<Descriptor> MakeSharedMemory(const char* name, size_t byte_size);
 
-// A view of such memory, read and write.
+// New memory that holds `bytes`, which nobody can change any more.
+Result<Descriptor> MakeConstantMemory(const char* name, std::string_view bytes);
+
+// A view of memory of MakeSharedMemory, read and write.
 class Mapping final {
  public:
   // DataLoss when `memory` is not sealed memory of `byte_size`.

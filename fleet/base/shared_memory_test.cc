@@ -47,6 +47,19 @@ TEST(SharedMemory, ItsSizeCannotBeChanged) {
   EXPECT_NE(ftruncate(memory.get(), 2 * kByteSize), 0);
 }
 
+TEST(SharedMemory, ConstantMemoryStaysAsItIs) {
+  ASSERT_OK_AND_ASSIGN(const Descriptor memory,
+                       MakeConstantMemory("test", "xyzzy"));
+  char bytes[8];
+  EXPECT_EQ(pread(memory.get(), bytes, sizeof(bytes), 0), 5);
+  EXPECT_EQ(std::string_view(bytes, 5), "xyzzy");
+  EXPECT_LT(pwrite(memory.get(), "a", 1, 0), 0);
+  EXPECT_NE(ftruncate(memory.get(), 0), 0);
+  EXPECT_EQ(
+      mmap(nullptr, 5, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0),
+      MAP_FAILED);
+}
+
 TEST(SharedMemory, WhatIsNotSealedOrOfAnotherSizeIsRefused) {
   ASSERT_OK_AND_ASSIGN(const Descriptor memory,
                        MakeSharedMemory("test", kByteSize));

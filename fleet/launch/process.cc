@@ -85,10 +85,16 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
       (listen_fd >= 0 && fcntl(listen_fd, F_SETFD, 0) < 0)) {
     _exit(126);
   }
-  // The p-form also runs a shell script without a first line "#!".
-  execvpe(program, arguments, env);
+  // Not the p-forms: they have a shell read what is no program, say one for
+  // another kind of machine.
+  execve(program, arguments, env);
+  const char* const hint =
+      errno == ENOEXEC
+          ? " (neither a program for this machine nor a script whose first "
+            "line begins with #!)"
+          : "";
   const char* parts[] = {"fleetrun: cannot start ", program, ": ",
-                         strerrordesc_np(errno), "\n"};
+                         strerrordesc_np(errno),    hint,    "\n"};
   for (const char* part : parts) {
     if (write(STDERR_FILENO, part, std::strlen(part)) < 0) break;
   }

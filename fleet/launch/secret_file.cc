@@ -3,25 +3,18 @@
 #include "fleet/launch/secret_file.h"
 
 #include <cerrno>
-#include <fcntl.h>
-#include <string_view>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
+#include "fleet/base/shared_memory.h"
+
 namespace fleet::launch {
 
 Result<SecretFile> SecretFile::Make(const channel::Secret& secret) {
-  base::Descriptor memory(
-      memfd_create("fleet-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  const std::string_view text = secret.text();
-  if (!memory.valid() ||
-      write(memory.get(), text.data(), text.size()) !=
-          static_cast<ssize_t>(text.size()) ||
-      fchmod(memory.get(), S_IRUSR) != 0 ||
-      fcntl(memory.get(), F_ADD_SEALS,
-            F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0) {
+  ASSIGN_OR_RETURN(base::Descriptor memory,
+                   base::MakeConstantMemory("fleet-secret", secret.text()));
+  if (fchmod(memory.get(), S_IRUSR) != 0) {
     return ErrnoStatus(errno, "memory for the job secret");
   }
   std::string path = base::Concat("/proc/", getpid(), "/fd/", memory.get());
