@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <functional>
 #include <memory>
 #include <poll.h>
@@ -220,26 +221,32 @@ TEST(MembershipProcess, ARankThatLeavesEarlyIsNotDead) {
 
 // As a DataLoader's workers do, the child lives on and holds what it inherited.
 TEST(MembershipProcess, AKilledRankIsToldThoughItsChildLives) {
-  JobOfProcesses job(2, Options(), [](Membership& me, const Mouth& mouth) {
-    if (me.rank() != 1) return;
-    const pid_t rank = getpid();
+  int alive[2];
+  ASSERT_EQ(pipe2(alive, O_CLOEXEC), 0);
+  JobOfProcesses job(2, Options(), [&](Membership& me, const Mouth& mouth) {
+    if (me.rank() != 1) {
+      close(alive[1]);
+      return;
+    }
     const pid_t child = fork();
     if (child == 0) {
       // Its copy of the membership is nothing that it could use or end.
       const Status used = me.store().Set("key", "value", Soon());
       mouth.Say(base::Concat("child ",
                              used.code() == StatusCode::kFailedPrecondition));
-      const base::Deadline end = Soon();
-      while (getppid() == rank && !end.expired()) usleep(1000);
-      usleep(500'000);
-      _exit(0);
+      // Until this test lets go of the other end, or ends.
+      close(alive[1]);
+      char byte;
+      _exit(read(alive[0], &byte, 1) == 0 ? 0 : 1);
     }
     mouth.Say("forked");
   });
+  close(alive[0]);
   std::vector<std::string> lines = {job[1].Hear(), job[1].Hear()};
   EXPECT_THAT(lines, testing::UnorderedElementsAre("child 1", "forked"));
   job[1].End(SIGKILL);
   EXPECT_THAT(job[0].Hear(), StartsWith("died 1: "));
+  close(alive[1]);
 }
 
 // Options of a rank that says "waits" when it has waited three times for at

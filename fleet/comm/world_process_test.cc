@@ -244,14 +244,29 @@ TEST_P(WorldOfProcesses, DifferentCallsAreShownOnAllRanks) {
 }
 
 TEST_P(WorldOfProcesses, ALateRankIsWaitedFor) {
-  Start(3, [](World& world, cluster::Membership& membership,
-              const Rank::Say& say) {
-    if (membership.rank() == 0) std::this_thread::sleep_for(1500ms);
-    std::vector<float> data = {1};
-    const Status status = Sum(world.all(), data);
-    say(base::Concat(status, " ", data[0]));
-    membership.Leave(Soon());
-  });
+  // Each process has its own. A wait looks again and again whether to go on.
+  cluster::Membership* waiting = nullptr;
+  WorldOptions options;
+  options.interrupt = [&waiting, looks = 0]() mutable -> Status {
+    if (waiting == nullptr || ++looks != 3) return OkStatus();
+    return waiting->store().Set(base::Concat(waiting->rank(), " waits"), "",
+                                Soon());
+  };
+  Start(
+      3,
+      [&](World& world, cluster::Membership& membership, const Rank::Say& say) {
+        if (membership.rank() == 0) {
+          EXPECT_OK(membership.store().Wait({"1 waits", "2 waits"}, Soon()));
+        } else {
+          waiting = &membership;
+        }
+        std::vector<float> data = {1};
+        const Status status = Sum(world.all(), data);
+        waiting = nullptr;
+        say(base::Concat(status, " ", data[0]));
+        membership.Leave(Soon());
+      },
+      cluster::Options(), options);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(rank(i).Hear(), "OK 3");
 }
 

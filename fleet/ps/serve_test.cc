@@ -220,8 +220,9 @@ TEST_F(ServingTest, TellsThoseWhoComeLaterWhoWasLost) {
   std::thread running([&] { outcome = (*serving)->Run(); });
   auto first = Connect(**serving, 0);
   Connect(**serving, 1).reset();
-  // Long after the grace of the lost one.
-  std::this_thread::sleep_for(200ms);
+  // The grace of the lost one is over.
+  EXPECT_THAT((*serving)->server().WaitUntilStopped(Soon()),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("worker 1")));
   EXPECT_THAT(first->FinishStep({}, {}, Soon()),
               StatusIs(StatusCode::kUnavailable, HasSubstr("worker 1")));
   first.reset();
@@ -343,7 +344,7 @@ TEST_F(ServingTest, SaysWhichAcknowledgedUpdatesAServerLost) {
     EXPECT_THAT(said, HasSubstr(what));
     // Two pushes of 1 at a rate of 0.5.
     EXPECT_THAT(rows, Each(-1.0f));
-    // The same updates are not counted twice.
+    // Updates that were counted are not counted again.
     ASSERT_OK(client->Push(kRows, keys, ones, Soon()));
     serving->reset();
     serving = Serving::Start(options);
