@@ -154,10 +154,10 @@ class ParameterWorker final {
   };
   Status Save(const std::string& folder, const SaveOptions& options);
   Status Save(const std::string& folder) { return Save(folder, SaveOptions()); }
-  // The same for several calls: what is saved and pulled from BeginCut, which
-  // flushes, to EndCut is of one cut. The other workers' updates wait
-  // meanwhile, and those of this worker. FailedPrecondition for a second one.
-  // What is saved is written, and counts, when EndCut returns, which says
+  // A cut over several calls: what is saved and pulled from BeginCut, which
+  // flushes, to EndCut is one state of all tables. The other workers' updates
+  // wait meanwhile, and those of this worker. FailedPrecondition for a second
+  // one. What is saved is written, and counts, when EndCut returns, which says
   // whether: the others go on before that.
   Status BeginCut();
   Status EndCut();
@@ -228,7 +228,7 @@ class ParameterWorker final {
   std::optional<Status> stopped_ GUARDED_BY(stop_mutex_);
   base::Mutex cut_mutex_;  // held while a cut begins
   std::optional<uint64_t> cut_ GUARDED_BY(cut_mutex_);
-  // Of that cut.
+  // The save that was begun inside of that cut.
   std::optional<ps::PsClient::BegunSave> begun_save_ GUARDED_BY(cut_mutex_);
 };
 

@@ -108,7 +108,7 @@ class LogFile final {
   uint64_t segment() const;
   // The bytes of all records in segments that are not removed.
   uint64_t byte_size() const;
-  // Of these segments, and of the next one.
+  // The bytes on disk of these segments and of the next one.
   uint64_t disk_size() const;
 
  private:

@@ -16,7 +16,7 @@ namespace {
 
 using base::MutexLock;
 
-// Of the ABI of libmunge.so.2 (munge.h).
+// Error numbers in the ABI of libmunge.so.2 (munge.h).
 constexpr int kSuccess = 0;
 constexpr int kBadCredential = 8;  // from here to kExpired it makes no sense
 constexpr int kExpired = 15;       // the next three: it was genuine, but ...

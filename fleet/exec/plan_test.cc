@@ -441,7 +441,7 @@ TEST_F(PlanTest, PoolsAndNormsWithoutConvolutions) {
   EXPECT_NE(schedule->last_plan(), nullptr);
 }
 
-// Of 64 pixels: what is added up in floats alone is some 3e-7 away.
+// An image has 64 pixels: what is added up in floats alone is some 3e-7 away.
 TEST_F(PlanTest, NormsAddUpAsNearAsFloatsCan) {
   Data("x", {-1, 8, 8, 8});
   Data("d", {-1, 8, 8, 8});

@@ -154,7 +154,7 @@ class OpRegistry {
   // and a name that is taken, are broken invariants and abort.
   void Define(std::string_view schema, ShapeRule shape,
               std::string_view grad = "");
-  // The same for an op without kernel. With a null `shape`, its outputs keep
+  // Defines an op without kernel. With a null `shape`, its outputs keep
   // the types that they have.
   void DefineExternal(std::string_view schema, ShapeRule shape,
                       std::string_view grad = "");

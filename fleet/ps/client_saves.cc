@@ -94,7 +94,7 @@ Result<PsClient::BegunSave> PsClient::PrepareSave(const std::string& folder,
       channel::MessageWriter().U64(save.token).Text(folder).Take();
   const CallName name{"begin to save to", folder};
   const Deadline answer = WithTimeToAnswer(deadline);
-  // Of workers that save at a time one is first at server 0, and the others
+  // One of the workers that save at a time is first at server 0, and the others
   // wait there.
   Status begun = RunOnFirst(name, head, body, answer);
   if (begun.ok()) {

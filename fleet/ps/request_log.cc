@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <set>
 #include <utility>
 
+#include "fleet/base/bytes.h"
 #include "fleet/base/crc32c.h"
 #include "fleet/channel/message.h"
 #include "fleet/table/save_manifest.h"
@@ -313,10 +313,9 @@ std::string Encode(const Checkpoint& checkpoint) {
 }
 
 Result<Checkpoint> DecodeCheckpoint(std::string_view bytes) {
-  uint32_t checksum = 0;
-  if (bytes.size() < sizeof(checksum)) return DataLoss("no checkpoint");
-  std::memcpy(&checksum, bytes.data() + bytes.size() - sizeof(checksum),
-              sizeof(checksum));
+  if (bytes.size() < sizeof(uint32_t)) return DataLoss("no checkpoint");
+  const auto checksum = base::LoadAt<uint32_t>(std::as_bytes(std::span(bytes)),
+                                               bytes.size() - sizeof(uint32_t));
   bytes.remove_suffix(sizeof(checksum));
   channel::MessageReader in(bytes);
   if (in.Text() != kCheckpointMagic) return DataLoss("no checkpoint");

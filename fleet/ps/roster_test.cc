@@ -128,7 +128,7 @@ TEST(Roster, AServerThatWasStartedAgainHasTheRoundsOfItsWorkers) {
   }
 }
 
-// Of two servers one had ended a step when it came, and the other had not.
+// One of two servers had ended a step when it came, and the other had not.
 TEST(Roster, AWorkerThatIsBackTakesPartFromOneRoundOnEverywhere) {
   Roster servers[2] = {Roster({.num_workers = 2}), Roster({.num_workers = 2})};
   for (Roster& server : servers) {

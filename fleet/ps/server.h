@@ -170,7 +170,7 @@ class PsServer final {
 
   // Takes the address and serves who comes there; "ip:0" is any free port.
   Status Listen(const channel::Address& address);
-  // The same over a bound socket that was inherited, which becomes the
+  // Serves who comes to a bound socket that was inherited, which becomes the
   // server's.
   Status ListenOn(int fd);
   const channel::Address& address() const { return address_; }
@@ -486,7 +486,7 @@ class PsServer final {
 
   // See server_log.cc. Room for what the request may log.
   Result<base::LogFile::Room> ReserveLog(const Request& request);
-  // The same for a turn at every part of all tables, and the end of a step.
+  // Room for a turn at every part of all tables, and for the end of a step.
   Result<base::LogFile::Room> ReserveForAll(uint64_t body);
   Status AppendLog(const Session& session, const RequestHead& head,
                    base::LogFile::Room room, const Logged& logged);
@@ -532,7 +532,7 @@ class PsServer final {
 
   ServerInfo Describe() const;
   Result<Table*> Find(TableId id);
-  // The same for a connection, which asks no other one's lock where it had the
+  // The table for a connection, which asks no other one's lock where it had the
   // table before.
   Result<Table*> Find(Session& session, TableId id);
   Result<table::DenseTable*> FindDense(TableId id);
@@ -600,7 +600,7 @@ class PsServer final {
   base::Mutex saving_;  // held while a table is read
   base::CondVar save_ended_;
   std::optional<Saving> save_ GUARDED_BY(saving_);
-  // Of a checkpoint that is being written, and whether it must be.
+  // The writer of a checkpoint while there is one, and whether it must be.
   std::shared_ptr<TablesWriter> checkpoint_writer_ GUARDED_BY(saving_);
   bool checkpoint_must_ GUARDED_BY(saving_) = false;
   std::optional<Loading> load_ GUARDED_BY(saving_);

@@ -49,7 +49,7 @@ std::optional<Name> ParseName(std::string_view text) {
   return name;
 }
 
-// Of that many servers, those whose logs are not whole.
+// Names those of `num_servers` servers whose logs are not whole.
 std::string Missing(const base::Path& parent, uint32_t num_servers) {
   std::string missing;
   for (uint32_t k = 0; k < num_servers; ++k) {

@@ -348,7 +348,7 @@ TEST(AsyncMode, TakesNewValuesAndCountsHowOldTheyAre) {
   EXPECT_THAT(worker.weights, Each(3.0f));
   EXPECT_THAT(worker.bias, ElementsAre(0, 1));
   EXPECT_EQ(worker.sync->stats().staleness, 0u);
-  // The same values are not taken twice: what the script does to them stays.
+  // Values are not taken twice: what the script does to them stays.
   worker.bias = {9, 9};
   ASSERT_OK(worker.EndStep());
   EXPECT_THAT(worker.bias, ElementsAre(9, 9));

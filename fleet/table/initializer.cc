@@ -22,8 +22,8 @@ class Draws final {
   double Unit() { return static_cast<double>(Next() >> 11) * 0x1p-53; }
   double UnitWithoutZero() { return 1.0 - Unit(); }
 
-  // Of the standard normal distribution (Box and Muller); the second of a pair
-  // is kept for the next call.
+  // A number of the standard normal distribution (Box and Muller); the second
+  // of a pair is kept for the next call.
   double Normal() {
     if (has_spare_) {
       has_spare_ = false;

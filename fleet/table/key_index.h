@@ -103,7 +103,7 @@ class KeyIndex final {
     }
   }
 
-  // The same for keys with hashes in [first, last]. Between two calls keys may
+  // Visits keys with hashes in [first, last]. Between two calls keys may
   // come and go and the index may grow: what is there is found by its hash.
   template <typename Visit>
   void ForEachOfHashes(uint64_t first, uint64_t last, Visit visit) const {
@@ -125,7 +125,7 @@ class KeyIndex final {
   }
 
   size_t size() const { return size_; }
-  // Of places for entries; never shrinks but by Clear.
+  // How many places for entries there are; never shrinks but by Clear.
   size_t capacity() const { return capacity_; }
   size_t byte_size() const { return memory_.byte_size(); }
 

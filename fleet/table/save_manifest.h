@@ -28,8 +28,8 @@ struct SaveManifest {
   uint64_t number = 0;  // from 1
   SaveKind kind = SaveKind::kBase;
   uint64_t since = 0;  // the save that a delta builds on; 0 for a base
-  // Of the job at the moment of the save: its number, the incarnations of
-  // workers, and the epochs of servers; empty where nobody told them.
+  // The view of the job at the moment of the save: its number, the incarnations
+  // of workers, and the epochs of servers; empty where nobody told them.
   uint64_t view = 0;
   std::map<uint32_t, uint64_t> incarnations;
   std::vector<uint64_t> epochs;

@@ -52,8 +52,8 @@ struct ColdCut {
 // One thread at a time, as the shard.
 class ShardCut final {
  public:
-  // Of the rows below `arena.end()`; `num_rows` are listed at most. Unavailable
-  // when there is no memory.
+  // A cut of the rows below `arena.end()`; `num_rows` are listed at most.
+  // Unavailable when there is no memory.
   static Result<std::unique_ptr<ShardCut>> Make(const CutOptions& options,
                                                 const RowArena& arena,
                                                 size_t num_rows, ColdCut cold);

@@ -98,7 +98,7 @@ class SparseShard final {
     if (setting_->step != step_) TakeRate();
   }
   uint64_t step() const { return step_; }
-  // The same when the rates of steps have changed.
+  // Takes the step and its rate anew, when the rates of steps have changed.
   void TakeRate();
 
   Status Pull(const KeyBatch& batch, bool training, const uint32_t* counts,
@@ -174,7 +174,7 @@ class SparseShard final {
   Status ReserveIndex(size_t count);
   // Puts whole rows (all of their floats) there, unmarked.
   Status PutRows(const KeyBatch& batch, const float* rows);
-  // The same for some of `count` rows whose keys are mostly new. Nothing else
+  // PutRows for some of `count` rows whose keys are mostly new. Nothing else
   // may be called, but Clear, before FinishAdding, which lets their keys be
   // found.
   Status AddRows(size_t count, const KeyBatch& batch, const float* rows);

@@ -227,7 +227,7 @@ class SparseTable final {
   template <typename Work>
   Status ForEachShard(Access access, std::span<const Key> keys, Turns* turns,
                       const Work& work);
-  // The same for keys [from, from + count), which are few.
+  // ForEachShard for keys [from, from + count), which are few.
   template <typename Work>
   Status SplitByShard(Access access, std::span<const Key> keys, size_t from,
                       size_t count, Turns* turns, const Work& work);

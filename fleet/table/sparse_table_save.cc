@@ -204,7 +204,7 @@ class SparseTable::ShardFile final {
   bool HasScore(const float* row) const {
     return ScoreWanted(*setting_.options.show_click, setting_.layout, row);
   }
-  // Of a row on disk, which has its mark behind it.
+  // Whether a row on disk, which has its mark behind it, is new to the save.
   bool IsChanged(std::span<const float> record) const {
     return LoadInteger(record.data(), setting_.layout.stride) >=
            cold_.first_mark;
@@ -235,7 +235,7 @@ class SparseTable::ShardFile final {
           RETURN_IF_ERROR(cold(key, record));
           RETURN_IF_ERROR(next());
         }
-        // Of a row that is in memory, too, the disk has an older state.
+        // The disk has an older state of a row that is in memory, too.
         if (more && key == pairs[0].key) RETURN_IF_ERROR(next());
         size_t n = std::min(kPiece, pairs.size());
         while (more && n > 1 && pairs[n - 1].key >= key) --n;

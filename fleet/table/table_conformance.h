@@ -1160,7 +1160,7 @@ TEST_P(SaveConformance, ErasedRowsAreInTheSaveThatHadThem) {
   ASSERT_OK(table->BeginSave({{.number = 1}}));
   ASSERT_OK_AND_ASSIGN(const uint64_t gone, table->Shrink(0));
   EXPECT_EQ(gone, 500u);
-  // The same keys again, in other rows.
+  // Those keys again, in other rows.
   ASSERT_OK(table->Push(keys, std::vector<float>(1000, 2.0f)));
   EXPECT_EQ(table->stats().num_rows, 500u);
   ASSERT_OK_AND_ASSIGN(const WrittenTable written, table->WriteRows(folder()));

@@ -33,9 +33,9 @@ class History final {
   // Before an update is sent, and after it was acknowledged.
   void Begin(int worker, std::span<const uint64_t> counts);
   void Acknowledge(int worker, std::span<const uint64_t> counts);
-  // Of all workers. What was acknowledged before a pull began is in what it
-  // reads (so are the worker's own updates); what had not begun when it ended
-  // is not.
+  // Updates of all workers. What was acknowledged before a pull began is in
+  // what it reads (so are the worker's own updates); what had not begun when it
+  // ended is not.
   uint64_t begun(uint64_t count) const;
   uint64_t acknowledged(uint64_t count) const;
 

@@ -256,7 +256,7 @@ class Worker final {
   }
 
   Status CheckRows(std::vector<Key> keys) {
-    // Of all servers, beside those that were just pushed.
+    // Keys of all servers, beside those that were just pushed.
     for (int i = 0; i < 10; ++i) keys.push_back(random_() % flags_.rows());
     const History::Read read(history_, keys);
     ASSIGN_OR_RETURN(const std::vector<float> values, PullRows(keys));
