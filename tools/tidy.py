@@ -5,12 +5,15 @@
 usage: tools/tidy.py [-j JOBS] [--minutes N] [--base COMMIT | --all]
 
 COMMIT is $FLEET_TIDY_BASE where that is set; else the commit at which HEAD left its
-remote's branch; where they are the same, or nothing is followed, HEAD~1; where there is no
-commit before HEAD (the first one, a clone of depth 1), all files count as changed. The
-tree is compared as it lies here. Files that only moved are not looked at. A header is seen
-through the source file of its name, or through the first that includes it. After N minutes
-(10) no further file is begun; those that were not reached are named, and that alone is no
-failure. Needs build/clang/compile_commands.json (make tidy makes it).
+remote's branch, or that remote's main one, or a branch here named main. Where HEAD is
+part of all these (a clone that tests what has landed), it is the newest commit before HEAD
+from which a file of fleet/ differs: commits of documentation, and of format alone, are
+passed over. Where there is none (the first one, a clone of depth 1), all files count as
+changed. The tree is compared as it lies here. Files that only moved or were only
+formatted are not looked at. A header is seen through the source file of its name, or
+through the first that includes it. After N minutes (10) no further file is begun; those
+that were not reached are named, and that alone is no failure. Needs
+build/clang/compile_commands.json (make tidy makes it).
 """
 
 import argparse
@@ -42,10 +45,13 @@ def git(*words):
 
 def commit_before():
     """Where HEAD's own commits begin; none where nothing is before HEAD."""
-    left = git("merge-base", "HEAD", "@{upstream}")
-    if left not in (None, git("rev-parse", "HEAD")):
-        return left
-    return git("rev-parse", "--verify", "HEAD~1")
+    head = git("rev-parse", "HEAD")
+    for branch in ("@{upstream}", "origin/HEAD", "main"):
+        left = git("merge-base", "HEAD", branch)
+        if left not in (None, head):
+            return left
+    earlier = git("rev-list", "--first-parent", "--skip=1", "HEAD") or ""
+    return next(filter(changed, earlier.split()), None)
 
 
 def sources():
@@ -57,12 +63,23 @@ def sources():
 
 
 def changed(base):
-    """Files of fleet/ with lines that `base` does not have."""
+    """Files of fleet/ that say what they do not say in `base`."""
     listed = git("diff", "--name-status", "--find-renames", base, "--", "fleet")
     if listed is None:
         sys.exit(f"tidy: no commit {base} to compare with")
     rows = [line.split("\t") for line in listed.splitlines()]
-    return [row[-1] for row in rows if row[0] not in ("D", "R100")]
+    return [
+        row[-1]
+        for row in rows
+        if row[0] not in ("D", "R100")
+        and unformatted((ROOT / row[-1]).read_text())
+        != unformatted(git("show", f"{base}:{row[1]}") or "")
+    ]
+
+
+def unformatted(text):
+    """`text` without what a formatter sets: where lines end, also those of comments."""
+    return re.sub(r"\s|//", "", text)
 
 
 def seen_through(header, files):
