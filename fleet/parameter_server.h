@@ -146,7 +146,8 @@ class ParameterWorker final {
   // wait. Folders are the servers', which share them; what a save is, and when
   // it counts, is in PsClient::Save. Called by one worker, while the others
   // wait (Barrier) if all of their gradients shall be in it. DeadlineExceeded
-  // names a worker that is in the middle of a step and does not end it.
+  // names a worker that is in the middle of a step and does not end it. Where a
+  // server is started again meanwhile it is made anew, with another cut.
   struct SaveOptions {
     table::SaveKind kind = table::SaveKind::kBase;
     bool text = false;  // sparse tables also as text

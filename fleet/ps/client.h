@@ -273,6 +273,9 @@ class PsClient final {
   // requests of rows, gradients of dense tables.
   UpdateCounts lost_updates() const { return lanes_.lost(); }
   uint64_t num_lost_updates() const;
+  // How often a server has answered that was started again. What it does not
+  // know any more fails then, a save say, and may be done anew.
+  uint64_t num_server_restarts() const { return lanes_.num_server_restarts(); }
 
   uint32_t num_servers() const { return lanes_.num_servers(); }
   uint32_t num_workers() const;

@@ -7,6 +7,7 @@
 #include <random>
 #include <utility>
 
+#include "fleet/base/log.h"
 #include "fleet/channel/message.h"
 #include "fleet/ps/client.h"
 #include "fleet/table/save_manifest.h"
@@ -68,10 +69,15 @@ Status PsClient::FinishSave(BegunSave save, Deadline deadline) {
     GiveUpSave(save);
     return written;
   }
-  // A server that does not hear of it builds on the save before.
-  return EndSave(save.token, save.manifest, true, deadline)
-      .WithContext(base::Concat("save ", save.manifest.number, " in ",
-                                save.folder, " counts, but"));
+  // A server that was started again does not hear of it, and builds on the save
+  // before.
+  const Status ended =
+      EndSave(save.token, save.manifest, true, deadline)
+          .WithContext(base::Concat("save ", save.manifest.number, " in ",
+                                    save.folder, " counts, but"));
+  if (ended.code() != StatusCode::kFailedPrecondition) return ended;
+  FLEET_LOG(INFO) << ended;
+  return OkStatus();
 }
 
 void PsClient::GiveUpSave(const BegunSave& save) {

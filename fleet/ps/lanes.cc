@@ -244,6 +244,11 @@ std::string Lanes::Describe(const UpdateCounts& updates) const {
   return text;
 }
 
+uint64_t Lanes::num_server_restarts() const {
+  base::MutexLock lock(mutex_);
+  return num_server_restarts_;
+}
+
 UpdateCounts Lanes::lost() const {
   base::MutexLock lock(mutex_);
   return lost_;
@@ -285,6 +290,7 @@ Status Lanes::CheckLost(Lane* lane, uint32_t server, const IdleCounts& before,
                          answer.epoch, ")");
     }
     is_new = epochs_[server] != 0 && answer.epoch > epochs_[server];
+    if (is_new) ++num_server_restarts_;
     epochs_[server] = answer.epoch;
     if (lane != nullptr) compare(*lane);
     for (const std::unique_ptr<Lane>& idle : idle_) {

@@ -199,6 +199,8 @@ class Lanes final {
 
   // Acknowledged updates that servers lost, by table.
   UpdateCounts lost() const;
+  // How often a server has answered that was started again.
+  uint64_t num_server_restarts() const;
   // "300 updates of emb, 12 of fc.w"
   std::string Describe(const UpdateCounts& updates) const;
 
@@ -272,6 +274,7 @@ class Lanes final {
   mutable base::Mutex mutex_;
   // The epoch of each server; 0: not heard yet.
   std::vector<uint64_t> epochs_ GUARDED_BY(mutex_);
+  uint64_t num_server_restarts_ GUARDED_BY(mutex_) = 0;
   UpdateCounts lost_ GUARDED_BY(mutex_);
   // What ends all calls, once it is so.
   Status failed_ GUARDED_BY(mutex_);

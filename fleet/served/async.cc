@@ -552,6 +552,7 @@ SynchronizerStats AsyncSync::stats() const {
   base::MutexLock lock(mutex_);
   SynchronizerStats stats = stats_;
   stats.lost_updates = client_.num_lost_updates();
+  stats.server_restarts = client_.num_server_restarts();
   for (const DenseGroup& group : groups_) {
     stats.queued = std::max(stats.queued, group.queue.num_waiting());
   }

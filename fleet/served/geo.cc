@@ -397,6 +397,7 @@ SynchronizerStats GeoSync::stats() const {
   base::MutexLock lock(mutex_);
   SynchronizerStats stats = stats_;
   stats.lost_updates = client_.num_lost_updates();
+  stats.server_restarts = client_.num_server_restarts();
   return stats;
 }
 

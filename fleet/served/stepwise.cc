@@ -113,6 +113,7 @@ SynchronizerStats StepwiseSync::stats() const {
   stats.pushed = pushes_;
   stats.pulls = pulls_;
   stats.lost_updates = client_.num_lost_updates();
+  stats.server_restarts = client_.num_server_restarts();
   return stats;
 }
 

@@ -96,6 +96,8 @@ struct SynchronizerStats {
   // Updates that servers had acknowledged and lost, where the job goes on
   // (ps::OnDataLoss).
   uint64_t lost_updates = 0;
+  // How often a server that was started again has answered.
+  uint64_t server_restarts = 0;
 };
 
 // Ids and the memory of their rows, one behind the other.

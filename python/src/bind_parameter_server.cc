@@ -251,6 +251,7 @@ nb::dict StatsOf(const served::SynchronizerStats& stats) {
   out["pulls"] = stats.pulls;
   out["exchanges"] = stats.exchanges;
   out["lost_updates"] = stats.lost_updates;
+  out["server_restarts"] = stats.server_restarts;
   return out;
 }
 

@@ -155,6 +155,44 @@ def lose_updates(folder, go):
     print("LOST", fleet.worker_stats()["lost_updates"], flush=True)
 
 
+def save_past_a_kill(kind, folder, go):
+    """A server is killed in the middle of each of two saves."""
+    model = Model(kind)
+    for number in range(4):
+        model.step(number)
+    if fleet.is_first_worker():
+        at = None
+
+        class InTheCut:
+            """The worker, which waits once for the test inside of a cut."""
+
+            def __getattr__(self, name):
+                nonlocal at
+                if name == "pull_dense" and at is not None:
+                    print(f"READY {at}", flush=True)
+                    wait_for_file(f"{go}-{at}")
+                    at = None
+                return getattr(worker, name)
+
+        training = fleet.fleet._training
+        worker, training._worker = training._worker, InTheCut()
+        before = model.values()
+        at = "persistables"
+        fleet.save_persistables(model.exe, os.path.join(folder, at))
+        at = "inference"
+        feeds, target = ["ids", "dense"], [model.prediction]
+        fleet.save_inference_model(
+            model.exe, os.path.join(folder, at), feeds, target, model.test
+        )
+        assert fleet.worker_stats()["server_restarts"] == 2
+        training._worker = worker
+        fleet.load_model(os.path.join(folder, "persistables"))
+        for name, value in model.values().items():
+            np.testing.assert_array_equal(value, before[name])
+    fleet.barrier_worker()
+    model.step(4)
+
+
 def wait_for_file(path):
     deadline = time.monotonic() + 60
     while not os.path.exists(path):

@@ -106,6 +106,22 @@ def test_a_worker_that_goes_on_counts_what_is_lost(job):
         assert counted >= 5 and counted == int(re.search(r"LOST (\d+)", log)[1]), log
 
 
+@pytest.mark.parametrize("kind", ["sparse", "bounded"])
+def test_a_save_is_made_anew_where_a_server_is_killed_in_it(job, kind):
+    go = job.folder / "go"
+    case = ["save_past_a_kill", kind, job.folder, go]
+    process = job.begin_case("--max_restarts=2", case=case)
+    for at in ("persistables", "inference"):
+        job.wait_for_text("workerlog.0", f"READY {at}\n")
+        job.kill("server", 1)
+        (job.folder / f"go-{at}").touch()
+    done = job.finish(process)
+    assert done.returncode == 0, done.stderr
+    log = job.log("workerlog.0")
+    assert "fleet.save_persistables saves again: " in log, log
+    assert "server 1 knows nothing of this save: it was started again" in log
+
+
 def test_a_log_needs_a_folder(tmp_path):
     port = free_row(1)
     env = {

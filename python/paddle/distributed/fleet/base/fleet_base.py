@@ -209,8 +209,8 @@ class Fleet(RoleQuestions):
 
     def worker_stats(self):
         """What a worker of a job with servers counted: steps, staleness, max_staleness,
-        queued, waits, lost_updates (by servers that were started again), ...; {} without
-        servers, or before they were needed."""
+        queued, waits, server_restarts and lost_updates (by servers that were started
+        again), ...; {} without servers, or before they were needed."""
         return {} if self._training is None else self._training.stats()
 
     # -- A model and its optimizer.

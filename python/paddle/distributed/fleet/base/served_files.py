@@ -21,6 +21,9 @@ __all__ = []
 _DELTA = 2
 _MODES = (0, 1, _DELTA)
 
+# How often a save is tried while servers are killed.
+_ATTEMPTS = 3
+
 # Rows of a table that are asked for at a time: 64 MB with rows of 16.
 _ROWS = 1 << 20
 
@@ -65,10 +68,13 @@ def save_persistables(training, executor, dirname, program, mode=0, text=False):
     program = program or default_main_program()
     folder = _folder(function, dirname)
     kept = _kept_variables(training, training.origin_of(program))
-    with training.cut():
-        training.worker.save(folder, mode == _DELTA, bool(text))
-        values = _values(training, global_scope(), kept)
-    _write(folder, values)
+
+    def save():
+        with training.cut():
+            training.worker.save(folder, mode == _DELTA, bool(text))
+            return _values(training, global_scope(), kept)
+
+    _write(folder, _past_restarts(training, function, save))
 
 
 def save_dense(training, folder, scope, program, names=None):
@@ -85,6 +91,19 @@ def save_dense(training, folder, scope, program, names=None):
     _write(folder, values)
 
 
+def _past_restarts(training, function, save):
+    """What `save` returns, a cut with a save in it; made anew where a server was
+    started again meanwhile, which knows nothing of the save then."""
+    for left in range(_ATTEMPTS - 1, -1, -1):
+        before = training.stats().get("server_restarts")
+        try:
+            return save()
+        except RuntimeError as error:
+            if not left or training.stats().get("server_restarts") == before:
+                raise
+            warnings.warn(f"fleet.{function} saves again: {error}", stacklevel=4)
+
+
 def _values(training, scope, names):
     """What the servers hold of each, else the scope; not those that nobody has."""
     dense = {table.parameter for table in training.dense_tables()}
@@ -98,6 +117,11 @@ def _values(training, scope, names):
 def _write(folder, values):
     for name, value in values.items():
         _save_tensor(folder, name, value)
+
+
+def _fits(table):
+    """Whether a worker can have all of it."""
+    return table.bounded or not table.sparse
 
 
 def _rows(training, table):
@@ -132,25 +156,30 @@ def save_inference_model(
     pruned = _static_io._inference(origin, names, fetches, True)
     folder = _folder(function, dirname)
     scope, tables = Scope(), {table.parameter: table for table in training.tables}
-    remote, training_scope = [], global_scope()
+    names = _core.saved_variables(pruned)
+    remote = [n for n in names if n in tables and not _fits(tables[n])]
+    training_scope = global_scope()
     model = os.fsencode(os.path.join(folder, "__model__"))
-    with training.cut():
-        for name in _core.saved_variables(pruned):
-            table = tables.get(name)
-            if table is None:
-                value = training_scope._get(name)
-            elif not table.sparse:
-                value = training.worker.pull_dense(name)
-            elif table.bounded:
-                with eager_guard():
-                    value = _rows(training, table)
-            else:
-                remote.append(name)
-                continue
-            if value is not None:
-                scope._set(name, value)
-        if remote:
-            training.worker.save(folder, mode == _DELTA, False)
+
+    def save():
+        with training.cut():
+            for name in names:
+                table = tables.get(name)
+                if name in remote:
+                    continue
+                if table is None:
+                    value = training_scope._get(name)
+                elif table.sparse:
+                    with eager_guard():
+                        value = _rows(training, table)
+                else:
+                    value = training.worker.pull_dense(name)
+                if value is not None:
+                    scope._set(name, value)
+            if remote:
+                training.worker.save(folder, mode == _DELTA, False)
+
+    _past_restarts(training, function, save)
     if not remote:
         _core.save_model(pruned, scope, model, os.fsencode(folder), False)
         return fetches
