@@ -2,7 +2,8 @@
 """Tables and jobs with servers: a click model and the MLP 32-128-128-2 with and without
 servers (parameter_server/train.py), tables alone and across the wire
 (parameter_server/tables.cc), eight clients of a server (parameter_server/clients.cc),
-saves against `dd`, how soon workers notice that a server died, geo against async over a
+saves against `dd`, how soon workers notice that a server died and how soon one in Python
+(parameter_server/kills.py) is back, geo against async over a
 slow link.
 
     python benchmarks/parameter_server.py [PART ...]
@@ -16,6 +17,7 @@ import json
 import os
 import re
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,7 @@ from measure import Row, best_in_turns
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 TRAIN = HERE / "parameter_server" / "train.py"
+KILLS = HERE / "parameter_server" / "kills.py"
 LIBRARIES = ROOT / "build" / "release" / "lib"
 FLEETRUN = Path(sys.executable).parent / "fleetrun"
 BATCH = 1000
@@ -202,6 +205,24 @@ def durability_rows():
     name = "killed server of 100,000 rows, to its next acknowledgement"
     yield checked(f"{name}, p50", p50, 0.5, "s")
     yield checked(f"{name}, p99", p99, 1.5, "s")
+
+
+def restart_rows():
+    """How soon a killed server that is a script, and imports paddle anew, is back."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = ["--server_num=2", "--worker_num=1", "--max_restarts=20"]
+        done = subprocess.run(
+            [FLEETRUN, *job, f"--log_dir={folder}/log", KILLS, folder, "11"],
+            env=ONE_THREAD,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr)
+        seconds = json.loads(Path(folder, "kills").read_text())
+    name = "killed server in Python of 100,000 rows, to its next acknowledgement"
+    yield checked(f"{name}, p50", statistics.median(seconds), 0.5, "s")
 
 
 def mlp_rows():
@@ -442,6 +463,7 @@ PARTS = {
     "save": save_rows,
     "kill": kill_rows,
     "durability": durability_rows,
+    "restart": restart_rows,
     "link": link_rows,
 }
 
