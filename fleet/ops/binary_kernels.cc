@@ -42,6 +42,7 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/remainder.h>
 #include <ATen/ops/sub.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -122,8 +123,12 @@ bool IsRow(const Tensor& term, const Tensor& dout) {
 // The gradient of a term: mostly of a bias, added up as Fc does it.
 Tensor TermGrad(const Tensor& term, const Tensor& dout) {
   if (term.sizes() != dout.sizes() && IsRow(term, dout) &&
-      FastOnCpu(term, dout)) {
+      dout.device().is_cpu()) {
     const Tensor rows = dout.contiguous();
+    if (!FastOnCpu(term, dout)) {
+      return at::sum(rows.reshape({-1, term.numel()}), {0})
+          .reshape(term.sizes());
+    }
     Tensor sums = at::empty(term.sizes(), rows.options());
     ColumnSums(rows.numel() / term.numel(), term.numel(),
                rows.const_data_ptr<float>(), sums.mutable_data_ptr<float>());
@@ -246,14 +251,8 @@ Tensor Sum(at::TensorList x) {
   }
   // Autograd does not see what JoinRows() does.
   if (x.size() > 1 && !Recording() && AreRowsOfOneTable(x)) return JoinRows(x);
-  // To a dense tensor a sparse one can be added, not the other way round.
-  size_t first = 0;
-  while (first + 1 < x.size() && x[first].is_sparse()) ++first;
-  if (x[first].is_sparse()) first = 0;
-  Tensor out = x[first].clone();
-  for (size_t i = 0; i < x.size(); ++i) {
-    if (i != first) out = at::add(out, x[i]);
-  }
+  Tensor out = x[0].clone();
+  for (size_t i = 1; i < x.size(); ++i) out = AddGradients(out, x[i]);
   return out;
 }
 std::vector<Tensor> SumGrad(at::TensorList x, const Tensor& dout) {

@@ -15,6 +15,7 @@
 #include "fleet/ops/cpu_path.h"
 #include "fleet/ops/index_check.h"
 #include "fleet/ops/kernels.h"
+#include "fleet/ops/update/merged_rows.h"
 
 namespace fleet::ops {
 namespace {
@@ -136,9 +137,8 @@ void AddEmbeddingKernels(KernelTable& k) {
   k.Add<OneHot>("one_hot_v2");
   k.Add<OldOneHot>("one_hot");
   // Gradients that hold rows: each row once; all rows.
-  k.Add<[](const Tensor& x) {
-    return x.is_sparse() ? x.coalesce() : x.clone();
-  }>("merge_selected_rows");
+  k.Add<[](const Tensor& x) { return x.is_sparse() ? Merged(x) : x.clone(); }>(
+      "merge_selected_rows");
   k.Add<[](const Tensor& x) {
     return x.is_sparse() ? x.to_dense() : x.clone();
   }>("get_tensor_from_selected_rows");

@@ -91,8 +91,11 @@ Tensor TakePart(const Tensor& x, const std::vector<Range>& ranges) {
 Tensor Slice(const Tensor& x, const Tensor& starts_tensor,
              const Tensor& ends_tensor, IntArrayRef axes, IntArrayRef starts,
              IntArrayRef ends, IntArrayRef decrease) {
+  // A copy, as indexing gives one eagerly: ATen reads memory with gaps in other
+  // loops, whose last bit may be another.
   Tensor out = TakePart(x, Ranges(x, axes, IntsOf(starts_tensor, starts),
-                                  IntsOf(ends_tensor, ends)));
+                                  IntsOf(ends_tensor, ends)))
+                   .contiguous();
   if (decrease.empty()) return out;
   std::vector<bool> gone(x.dim());
   for (int64_t a : decrease) {

@@ -86,7 +86,7 @@ std::tuple<Tensor, Tensor, Tensor> FcGrad(const Tensor& input, const Tensor& w,
                                           const Tensor& dout, GradNeeds needs) {
   Tensor x = input.reshape({-1, w.size(0)});
   Tensor dy = dout.reshape({-1, w.size(1)});
-  if (FastOnCpu(dy)) dy = dy.contiguous();  // as in MatmulGrad
+  if (dy.device().is_cpu()) dy = dy.contiguous();  // as in MatmulGrad
   Tensor dx, dw, db;
   // Each is chosen by its own operands, as in MatmulGrad.
   if (needs[0]) {
@@ -123,7 +123,8 @@ Tensor Transposed(const Tensor& x, bool transposed) {
 // it is in Fc: both then agree to the bit.
 bool IsOneProduct(const Tensor& x, const Tensor& y, bool trans_x) {
   return x.dim() > 2 && y.dim() == 2 && !trans_x && x.numel() > 0 &&
-         y.numel() > 0 && FastOnCpu(x, y);
+         y.numel() > 0 && x.device().is_cpu() && x.is_floating_point() &&
+         !(Recording() && (x.requires_grad() || y.requires_grad()));
 }
 
 // at::matmul() makes one product of a stack and one matrix, or many, by whether
@@ -185,7 +186,7 @@ Tensor RightGrad(const Tensor& x, const Tensor& dout, bool trans_x,
 std::tuple<Tensor, Tensor> MatmulGrad(const Tensor& x, const Tensor& y,
                                       const Tensor& dout, bool trans_x,
                                       bool trans_y, GradNeeds needs) {
-  if (IsOneProduct(x, y, trans_x) && FastOnCpu(dout)) {
+  if (IsOneProduct(x, y, trans_x) && !(Recording() && dout.requires_grad())) {
     auto [dx, dy] = MatmulGrad(Rows(x), y, Rows(dout), false, trans_y, needs);
     if (dx.defined()) dx = dx.reshape(x.sizes());
     return {dx, dy};
@@ -203,7 +204,7 @@ std::tuple<Tensor, Tensor> MatmulGrad(const Tensor& x, const Tensor& y,
     b = y.unsqueeze(1);
     trans_y = false;
   }
-  if (FastOnCpu(d)) d = d.contiguous();
+  if (d.device().is_cpu()) d = d.contiguous();
   Tensor dx, dy;
   if (needs[0]) {
     dx = at::sum_to(LeftGrad(b, d, trans_x, trans_y), a.sizes())

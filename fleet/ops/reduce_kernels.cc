@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
@@ -10,6 +11,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/exp.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/prod.h>
@@ -20,6 +22,8 @@
 #include "fleet/ops/elementwise.h"
 #include "fleet/ops/kernels.h"
 #include "fleet/ops/reduction.h"
+#include "fleet/ops/update/merged_rows.h"
+#include "fleet/optim/clip.h"
 
 namespace fleet::ops {
 namespace {
@@ -176,7 +180,26 @@ Tensor Any(const Tensor& x, at::IntArrayRef dim, bool keep, bool all) {
 
 // ---- all of X to one number
 
-Tensor SquaredNorm(const Tensor& x) { return at::sum(x * x).reshape({1}); }
+template <class T>
+std::span<const T> Memory(const Tensor& x) {
+  return {x.const_data_ptr<T>(), static_cast<size_t>(x.numel())};
+}
+
+// Added up in double and rounded once, as optimizers do it that clip by norm.
+Tensor SquaredNorm(const Tensor& x) {
+  if (x.is_sparse()) {  // a row that occurs twice counts with its sum
+    return SquaredNorm(MergeRows(x).values);
+  }
+  const bool single = x.scalar_type() == at::kFloat;
+  if (!x.device().is_cpu() || (Recording() && x.requires_grad()) ||
+      (!single && x.scalar_type() != at::kDouble)) {
+    return at::sum(x * x).reshape({1});
+  }
+  const Tensor values = x.contiguous();
+  const double sum = single ? optim::SumOfSquares(Memory<float>(values))
+                            : optim::SumOfSquares(Memory<double>(values));
+  return at::full({1}, sum, x.options());
+}
 Tensor SquaredNormGrad(const Tensor& x, const Tensor& dout) {
   return 2 * x * dout;
 }
@@ -184,7 +207,7 @@ Tensor SquaredNormGrad(const Tensor& x, const Tensor& dout) {
 // X times min(1, max_norm / |X|).
 Tensor ClipByNorm(const Tensor& x, double max_norm) {
   TORCH_CHECK(max_norm > 0, "max_norm is ", max_norm);
-  Tensor norm = at::sum(x * x).sqrt();
+  Tensor norm = SquaredNorm(x).sqrt();
   return x * (max_norm / norm.clamp_min(max_norm));
 }
 Tensor ClipByNormGrad(const Tensor& x, const Tensor& dout, double max_norm) {

@@ -51,9 +51,22 @@ double SumOfSquares(std::span<const T> values) {
 template double SumOfSquares(std::span<const float>);
 template double SumOfSquares(std::span<const double>);
 
-double ScaleToNorm(double sum_of_squares, double max_norm) {
-  const double norm = std::sqrt(sum_of_squares);
-  return norm <= max_norm ? 1.0 : max_norm / norm;
+template <class T>
+double RoundedSum(double sum_of_squares) {
+  const T rounded = static_cast<T>(sum_of_squares);
+  return std::isinf(rounded) ? sum_of_squares : double{rounded};
 }
+
+template <class T>
+T ScaleToNorm(double sum_of_squares, double max_norm) {
+  const T norm = static_cast<T>(std::sqrt(sum_of_squares));
+  const T limit = static_cast<T>(max_norm);
+  return norm <= limit ? T(1) : limit / norm;
+}
+
+template double RoundedSum<float>(double);
+template double RoundedSum<double>(double);
+template float ScaleToNorm<float>(double, double);
+template double ScaleToNorm<double>(double, double);
 
 }  // namespace fleet::optim

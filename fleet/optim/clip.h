@@ -18,10 +18,22 @@ double SumOfSquares(std::span<const T> values);
 extern template double SumOfSquares(std::span<const float>);
 extern template double SumOfSquares(std::span<const double>);
 
+// A sum of squares as a T holds it, or as it is where it is too large for one.
+template <class T>
+double RoundedSum(double sum_of_squares);
+
 // The factor that brings a gradient, or all gradients together, whose squares
 // sum to `sum_of_squares`, down to a norm of `max_norm`: 1 where the norm is
-// not above it. A gradient with NaN makes it NaN, so that nobody trains on.
-double ScaleToNorm(double sum_of_squares, double max_norm);
+// not above it. A gradient with NaN makes it NaN, so that nobody trains on. It
+// is rounded in each step to T, the type of the gradients, as the operations
+// do that clip in a program.
+template <class T>
+T ScaleToNorm(double sum_of_squares, double max_norm);
+
+extern template double RoundedSum<float>(double);
+extern template double RoundedSum<double>(double);
+extern template float ScaleToNorm<float>(double, double);
+extern template double ScaleToNorm<double>(double, double);
 
 }  // namespace fleet::optim
 

@@ -34,20 +34,33 @@ TYPED_TEST(SumOfSquaresTest, AccumulatesInDouble) {
 }
 
 TEST(ScaleToNorm, LeavesSmallGradientsAlone) {
-  EXPECT_EQ(ScaleToNorm(4.0, 3.0), 1.0);
-  EXPECT_EQ(ScaleToNorm(9.0, 3.0), 1.0);
-  EXPECT_EQ(ScaleToNorm(0.0, 0.0), 1.0);
+  EXPECT_EQ(ScaleToNorm<double>(4.0, 3.0), 1.0);
+  EXPECT_EQ(ScaleToNorm<double>(9.0, 3.0), 1.0);
+  EXPECT_EQ(ScaleToNorm<double>(0.0, 0.0), 1.0);
 }
 
 TEST(ScaleToNorm, BringsLargeOnesDownToTheNorm) {
-  EXPECT_DOUBLE_EQ(ScaleToNorm(100.0, 2.5), 0.25);
-  EXPECT_EQ(ScaleToNorm(16.0, 0.0), 0.0);
-  EXPECT_EQ(ScaleToNorm(std::numeric_limits<double>::infinity(), 1.0), 0.0);
+  EXPECT_DOUBLE_EQ(ScaleToNorm<double>(100.0, 2.5), 0.25);
+  EXPECT_EQ(ScaleToNorm<double>(16.0, 0.0), 0.0);
+  EXPECT_EQ(ScaleToNorm<double>(std::numeric_limits<double>::infinity(), 1.0),
+            0.0);
+}
+
+TEST(ScaleToNorm, RoundsToFloatsInEachStep) {
+  const double sum = RoundedSum<float>(1.0 / 3.0);
+  EXPECT_EQ(sum, 1.0F / 3.0F);
+  EXPECT_EQ(ScaleToNorm<float>(sum, 0.1), 0.1F / std::sqrt(1.0F / 3.0F));
+}
+
+TEST(ScaleToNorm, TakesSquaresThatNoFloatHolds) {
+  const double sum = RoundedSum<float>(1e60);
+  EXPECT_EQ(sum, 1e60);
+  EXPECT_EQ(ScaleToNorm<float>(sum, 1e29), 1e29F / 1e30F);
 }
 
 TEST(ScaleToNorm, PassesNanOn) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_TRUE(std::isnan(ScaleToNorm(nan, 1.0)));
+  EXPECT_TRUE(std::isnan(ScaleToNorm<double>(nan, 1.0)));
 }
 
 }  // namespace

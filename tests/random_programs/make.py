@@ -42,5 +42,5 @@ def make(number):
             if done:
                 break
     dtype = "float64" if d.chance(0.1) else "float32"
-    model = d.finish(optimizers.rate(d), optimizers.optimizer(d, dtype))
+    model = d.finish(optimizers.rate(d), optimizers.optimizer(d))
     return dataclasses.replace(model, dtype=dtype)

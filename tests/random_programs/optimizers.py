@@ -45,13 +45,8 @@ def rate(d):
     return "paddle.optimizer." + d.one_of(*_RATES).replace("{}", str(number))
 
 
-# They keep powers of their betas, float32 in programs, from which 1 - beta is taken.
-POWERS = ("Adam", "AdamW", "Adamax", "Lamb")
-
-
-def optimizer(d, dtype):
-    rules = [r for r in _RULES if dtype == "float32" or r[0] not in POWERS]
-    rule, arguments = d.rng.choice(rules)
+def optimizer(d):
+    rule, arguments = d.rng.choice(_RULES)
     if d.chance(0.2) and rule != "Lamb":
         decay = d.number_in(0.001, 0.1)
         kind = d.one_of("L2Decay", "L1Decay")

@@ -215,14 +215,8 @@ class Walk {
       sum = std::move(grad);
     } else if (Owned(sum)) {
       sum.add_(grad);
-    } else if (AreRowsOfOneTable({sum, grad})) {
-      // Rows in the order in which they come, as the op `sum` of a program has
-      // them: LibTorch adds some of them here already, in an order of its own.
-      sum = JoinRows({sum, grad});
-    } else if (sum.is_sparse() && !grad.is_sparse()) {
-      sum = at::add(grad, sum);  // LibTorch adds rows to a tensor, not back
     } else {
-      sum = at::add(sum, grad);
+      sum = AddGradients(sum, grad);
     }
   }
 

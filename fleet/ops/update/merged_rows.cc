@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
@@ -91,12 +92,25 @@ MergedRows MergeRows(const at::Tensor& gradient) {
   return merged;
 }
 
+at::Tensor Merged(const at::Tensor& gradient) {
+  const MergedRows merged = MergeRows(gradient);
+  return at::_sparse_coo_tensor_unsafe(merged.rows.unsqueeze(0), merged.values,
+                                       gradient.sizes(), gradient.options());
+}
+
 bool AreRowsOfOneTable(at::TensorList gradients) {
   return std::ranges::all_of(gradients, [&](const at::Tensor& one) {
     return one.is_sparse() && one.sparse_dim() == gradients[0].sparse_dim() &&
            one.scalar_type() == gradients[0].scalar_type() &&
            one.device() == gradients[0].device();
   });
+}
+
+at::Tensor AddGradients(const at::Tensor& sum, const at::Tensor& next) {
+  if (AreRowsOfOneTable({sum, next})) return JoinRows({sum, next});
+  if (!sum.is_sparse() || next.is_sparse()) return at::add(sum, next);
+  // LibTorch adds rows to a dense tensor, not the other way round.
+  return at::add(next, sum.sparse_dim() == 1 ? Merged(sum) : sum);
 }
 
 at::Tensor JoinRows(at::TensorList gradients) {

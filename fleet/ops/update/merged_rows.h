@@ -19,6 +19,9 @@ struct MergedRows {
 // times as long for the batch of a click model.
 MergedRows MergeRows(const at::Tensor& gradient);
 
+// The merged rows as a COO tensor of the gradient's shape.
+at::Tensor Merged(const at::Tensor& gradient);
+
 // Whether they are COO tensors of one kind, as gradients of look-ups in one
 // table are.
 bool AreRowsOfOneTable(at::TensorList gradients);
@@ -27,6 +30,12 @@ bool AreRowsOfOneTable(at::TensorList gradients);
 // the second and so on, not merged. Added one by one, the rows of the first
 // would be copied as often as there are others.
 at::Tensor JoinRows(at::TensorList gradients);
+
+// The sum of two gradients of one tensor, each dense or rows. Rows of one table
+// are joined; before a dense gradient is added to rows, equal rows are summed.
+// The op `sum` of a program and the eager backward pass both add like this,
+// from the first gradient to the last, so that they agree to the bit.
+at::Tensor AddGradients(const at::Tensor& sum, const at::Tensor& next);
 
 }  // namespace fleet::ops
 

@@ -2,8 +2,10 @@
 
 #include "fleet/ops/update/merged_rows.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
@@ -93,6 +95,20 @@ TEST(JoinedRows, AreACopy) {
   const at::Tensor before = sum.to_dense();
   values.zero_();
   EXPECT_TRUE(sum.to_dense().equal(before));
+}
+
+TEST(AddGradients, SumsEqualRowsBeforeTheyMeetADenseGradient) {
+  const at::Tensor rows = at::zeros({3}, at::kLong);
+  const at::Tensor values =
+      at::ones({3, 1}) * 1e-4F + at::randn({3, 1}) * 1e-5F;
+  const at::Tensor sparse = Sparse(rows, values, 1);
+  const at::Tensor dense = at::ones({1, 1});
+  const float* v = values.const_data_ptr<float>();
+  EXPECT_EQ(AddGradients(sparse, dense).item<float>(),
+            1.0F + (v[0] + v[1] + v[2]));
+  EXPECT_EQ(AddGradients(dense, sparse).item<float>(),
+            1.0F + v[0] + v[1] + v[2]);
+  EXPECT_EQ(AddGradients(sparse, sparse)._values().size(0), 6);
 }
 
 }  // namespace

@@ -209,6 +209,11 @@ Work Prepare(const optim::UpdateRule& rule, const OptimizerUpdate& update) {
   }
   if (update.learning_rate.defined()) {
     work.learning_rate = Number(update.learning_rate);
+    // A rate of a program with parameters of doubles, too, is one of floats
+    // here.
+    if (type == at::kFloat) {
+      work.learning_rate = static_cast<float>(work.learning_rate);
+    }
   }
   work.learning_rate *= update.rate_factor;
   return work;

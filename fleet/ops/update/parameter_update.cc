@@ -37,6 +37,7 @@ struct ParameterUpdater::Work {
   // rows, it holds one row for each of them.
   at::Tensor gradient;
   at::Tensor rows;
+  at::Tensor given_rows;  // of a gradient of rows that became dense
   Transform transform;
   optim::Decay decay;
   at::Tensor scale;  // the clip's factor where only the device knows it
@@ -54,13 +55,23 @@ at::ScalarType ComputeType(const at::Tensor& parameter) {
 
 template <class T>
 double SumOfSquares(const at::Tensor& t) {
-  return optim::SumOfSquares<T>(
-      {t.const_data_ptr<T>(), static_cast<size_t>(t.numel())});
+  return optim::RoundedSum<T>(optim::SumOfSquares<T>(
+      {t.const_data_ptr<T>(), static_cast<size_t>(t.numel())}));
 }
 
-double SumOfSquaresOnMemory(const at::Tensor& t) {
+// Rows are added up as rows, in the order in which they came: the operations of
+// a program do that also where the update takes a dense gradient.
+template <class Work>
+double SumOfSquaresOnMemory(const Work& work) {
+  const at::Tensor& t =
+      work.given_rows.defined() ? work.given_rows : work.gradient;
   return t.scalar_type() == at::kFloat ? SumOfSquares<float>(t)
                                        : SumOfSquares<double>(t);
+}
+
+double ScaleToNorm(bool floats, double sum_of_squares, double max_norm) {
+  return floats ? optim::ScaleToNorm<float>(sum_of_squares, max_norm)
+                : optim::ScaleToNorm<double>(sum_of_squares, max_norm);
 }
 
 // Turns clip(g) + decay into rescale * (clip(g) + decay).
@@ -143,7 +154,7 @@ Result<std::vector<at::Tensor>> ClipGradients(
       if (clip.kind == Clip::kNorm) sum = std::pow(Norm(g), 2);
       const double scale = clip.kind == Clip::kValue
                                ? 1.0
-                               : optim::ScaleToNorm(sum, clip.max_norm);
+                               : ScaleToNorm(false, sum, clip.max_norm);
       g = MapValues(g, [&](const at::Tensor& values) {
         return clip.kind == Clip::kValue ? values.clamp(clip.min, clip.max)
                                          : values * scale;
@@ -278,6 +289,11 @@ Status ParameterUpdater::Prepare(Parameter& parameter, at::Tensor gradient,
       work.rows = std::move(merged.rows);
       gradient = std::move(merged.values);
     } else {
+      if (gradient.sparse_dim() == 1 &&
+          gradient.dtype() == work.values.dtype()) {
+        gradient = Merged(gradient);
+        work.given_rows = gradient._values().contiguous();
+      }
       gradient = gradient.to_dense();
     }
   }
@@ -359,8 +375,9 @@ void ParameterUpdater::SetTransforms(std::vector<Work>& works) const {
       for (Work& work : works) {
         if (!work.parameter->options.clipped) continue;
         if (OnMemory(work.values)) {
-          work.transform.scale = optim::ScaleToNorm(
-              SumOfSquaresOnMemory(work.gradient), clip_.max_norm);
+          work.transform.scale =
+              ScaleToNorm(work.gradient.scalar_type() == at::kFloat,
+                          SumOfSquaresOnMemory(work), clip_.max_norm);
         } else {
           const at::Tensor norm = at::_foreach_norm({work.gradient})[0];
           work.scale =
@@ -378,10 +395,14 @@ void ParameterUpdater::SetGlobalScale(std::vector<Work>& works) const {
   double sum = 0.0;
   std::vector<at::Tensor> elsewhere;  // gradients that are not in our memory
   bool together = true;               // all of them, in one place
+  bool floats = true;                 // all of them in our memory
   for (const Work& work : works) {
     if (!work.parameter->options.clipped) continue;
+    floats = floats && OnMemory(work.values) &&
+             work.gradient.scalar_type() == at::kFloat;
     if (OnMemory(work.values)) {
-      sum += SumOfSquaresOnMemory(work.gradient);
+      sum += SumOfSquaresOnMemory(work);
+      if (floats) sum = optim::RoundedSum<float>(sum);
       together = false;
     } else {
       together = together &&
@@ -405,7 +426,7 @@ void ParameterUpdater::SetGlobalScale(std::vector<Work>& works) const {
     const double norm = gradient.norm().item<double>();
     sum += norm * norm;
   }
-  const double scale = optim::ScaleToNorm(sum, clip_.max_norm);
+  const double scale = ScaleToNorm(floats, sum, clip_.max_norm);
   for (Work& work : works) {
     if (work.parameter->options.clipped) work.transform.scale = scale;
   }

@@ -39,12 +39,9 @@ def _has_rows(gradient):
     return gradient._kind == _SELECTED_ROWS
 
 
-def _squares(gradient):
-    """The sum of squares, as an operation of a program."""
-    if _has_rows(gradient):
-        # A row that occurs twice counts with its sum.
-        gradient = _ops.merge_selected_rows(gradient)
-    return _ops.squared_l2_norm(gradient)
+def _merged(gradient):
+    """The gradient with each row once: one that occurs twice counts with its sum."""
+    return _ops.merge_selected_rows(gradient) if _has_rows(gradient) else gradient
 
 
 def _factor(squares, clip_norm, dtype):
@@ -118,12 +115,12 @@ class ClipGradByNorm(ClipGradBase):
         return _core.optim.Clip.by_norm(self.clip_norm)
 
     def _append(self, gradients):
-        return [
-            _ops.elementwise_mul(
-                gradient, _factor(_squares(gradient), self.clip_norm, gradient.dtype)
-            )
-            for gradient in gradients
-        ]
+        clipped = []
+        for gradient in map(_merged, gradients):
+            squares = _ops.squared_l2_norm(gradient)
+            factor = _factor(squares, self.clip_norm, gradient.dtype)
+            clipped.append(_ops.elementwise_mul(gradient, factor))
+        return clipped
 
     def __str__(self):
         return f"Gradient Clip By Norm, clip_norm={self.clip_norm:f}"
@@ -144,7 +141,8 @@ class ClipGradByGlobalNorm(ClipGradBase):
     def _append(self, gradients):
         if not gradients:
             return []
-        total = _ops.sum([_squares(gradient) for gradient in gradients])
+        gradients = [_merged(gradient) for gradient in gradients]
+        total = _ops.sum([_ops.squared_l2_norm(gradient) for gradient in gradients])
         factor = _factor(total, self.clip_norm, gradients[0].dtype)
         return [_ops.elementwise_mul(gradient, factor) for gradient in gradients]
 

@@ -51,13 +51,19 @@ def persistable(name, shape, value, dtype=DType.float32):
     return variable
 
 
+def _number_dtype(dtypes):
+    """The type of numbers that go with parameters: the rate, the powers of betas."""
+    return DType.float64 if DType.float64 in dtypes else DType.float32
+
+
 class ProgramUpdate:
     """What one optimizer has in one program."""
 
-    def __init__(self, optimizer, program):
+    def __init__(self, optimizer, program, dtypes):
         self._optimizer = optimizer
         self._program = program
         self._by_parameter = {}
+        self._rate_dtype = _number_dtype(dtypes)
         self.rate_name = None
 
     def learning_rate(self):
@@ -67,7 +73,8 @@ class ProgramUpdate:
             return rate
         if self.rate_name is None:
             self.rate_name = unique_name.generate("learning_rate")
-            persistable(self.rate_name, [1], self._optimizer.get_lr())
+            value = self._optimizer.get_lr()
+            persistable(self.rate_name, [1], value, self._rate_dtype)
             if self._optimizer._scheduled:
                 self._program._schedulers.append((rate, self.rate_name))
         return self._program.global_block().var(self.rate_name)
@@ -107,7 +114,9 @@ class ProgramUpdate:
         if key not in self._by_parameter:
             name = unique_name.generate(f"{parameter.name}_{state.name}")
             shape = [1] if state.scalar else parameter.shape
-            dtype = DType.float32 if state.scalar else parameter.dtype
+            dtype = parameter.dtype
+            if state.scalar:
+                dtype = _number_dtype([dtype])
             persistable(name, shape, state.initial, dtype)
             self._by_parameter[key] = name
         return self._program.global_block().var(self._by_parameter[key])
@@ -185,7 +194,8 @@ def apply_gradients(optimizer, params_grads, startup_program=None):
     table = optimizer._program_updates
     update = table.get(id(program))
     if update is None:
-        update = table[id(program)] = ProgramUpdate(optimizer, program)
+        dtypes = [parameter.dtype for parameter, _ in pairs]
+        update = table[id(program)] = ProgramUpdate(optimizer, program, dtypes)
     with program_guard(program, startup_program), role_guard(OpRole.Optimize):
         update.learning_rate()
         clip = optimizer._grad_clip or program.__dict__.get("_grad_clip")

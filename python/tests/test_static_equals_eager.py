@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program without plans computes what eager calls do, to the bit: where both round, they
+round alike."""
+
+import contextlib
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle import _core, nn, optimizer, static
+from paddle.regularizer import L1Decay, L2Decay
+
+STEPS = 4
+
+
+def draw(shape, seed, dtype="float32"):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+@contextlib.contextmanager
+def programs():
+    with (
+        paddle.utils.unique_name.guard(),
+        static.program_guard(static.Program(), static.Program()),
+        static.scope_guard(static.Scope()),
+    ):
+        yield
+    paddle.disable_static()
+
+
+def weights(values, dtype):
+    assign = nn.initializer.Assign
+    return [
+        paddle.create_parameter(
+            list(value.shape), dtype, default_initializer=assign(value.astype(dtype))
+        )
+        for value in values
+    ]
+
+
+def both(loss_of, values, make, feeds, dtype="float32"):
+    """The losses of all steps and the parameters at the end, eagerly and as a program.
+    `loss_of(inputs, parameters)`; `feeds(step)` gives arrays by name."""
+    paddle.disable_static()
+    parameters = weights(values, dtype)
+    rule = make(parameters)
+    losses = []
+    for step in range(STEPS):
+        inputs = {name: paddle.to_tensor(a) for name, a in feeds(step).items()}
+        loss = loss_of(inputs, parameters)
+        loss.backward()
+        rule.step()
+        rule.clear_grad()
+        losses.append(loss.numpy())
+        if isinstance(rule._learning_rate, optimizer.lr.LRScheduler):
+            rule._learning_rate.step()
+    eager = losses + [p.numpy() for p in parameters]
+
+    paddle.enable_static()
+    with programs():
+        inputs = {
+            name: static.data(name, list(a.shape), a.dtype.name)
+            for name, a in feeds(0).items()
+        }
+        parameters = weights(values, dtype)
+        rule = make(None)
+        loss = loss_of(inputs, parameters)
+        rule.minimize(loss)
+        executor = static.Executor(paddle.CPUPlace())
+        executor._engine = _core.Executor("cpu", False)
+        executor.run(static.default_startup_program())
+        losses = []
+        for step in range(STEPS):
+            losses += executor.run(feed=feeds(step), fetch_list=[loss])
+            if isinstance(rule._learning_rate, optimizer.lr.LRScheduler):
+                rule._learning_rate.step()
+        find = static.global_scope().find_var
+        ends = [np.array(find(p.name).get_tensor()) for p in parameters]
+    return eager, losses + ends
+
+
+def assert_equal(eager, program):
+    for ours, theirs in zip(eager, program, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+CLIPS = [nn.ClipGradByNorm(0.05), nn.ClipGradByGlobalNorm(0.07)]
+DECAYS = [None, L1Decay(0.03), L2Decay(0.02)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("clip", CLIPS, ids=["norm", "global norm"])
+@pytest.mark.parametrize("decay", DECAYS, ids=["no decay", "L1", "L2"])
+def test_clipping_by_norm(clip, decay, dtype):
+    for seed in range(10):
+        assert_equal(
+            *both(
+                lambda x, p: paddle.mean(paddle.matmul(x["x"], p[0]) * p[1]),
+                [draw((5, 3), seed), draw((3,), seed + 1)],
+                lambda p: optimizer.Momentum(
+                    0.1, parameters=p, grad_clip=clip, weight_decay=decay
+                ),
+                lambda step: {"x": draw((4, 5), [seed, step], dtype)},
+                dtype,
+            )
+        )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("clip", [None, *CLIPS], ids=["no clip", "norm", "global norm"])
+@pytest.mark.parametrize("decay", DECAYS, ids=["no decay", "L1", "L2"])
+def test_rows_that_occur_several_times(clip, decay, dtype):
+    """Also where the table is read as a dense value, after or before its rows."""
+    terms = {
+        "rows": lambda rows, table: paddle.mean(rows * rows),
+        "dense after": lambda rows, table: (
+            paddle.mean(rows * rows) + paddle.mean(table * table)
+        ),
+        "dense before": lambda rows, table: (
+            paddle.mean(table * table) + paddle.mean(rows * rows)
+        ),
+    }
+    for term in terms.values():
+        assert_equal(
+            *both(
+                lambda x, p: term(F.embedding(x["ids"], p[0], sparse=True), p[0]),  # noqa: B023
+                [draw((9, 4), 1)],
+                lambda p: optimizer.Adamax(
+                    0.1, parameters=p, grad_clip=clip, weight_decay=decay
+                ),
+                lambda step: {
+                    "ids": np.random.default_rng(step).integers(0, 9, (8, 2))
+                },
+                dtype,
+            )
+        )
+
+
+RULES = {
+    "SGD": lambda rate, p: optimizer.SGD(rate, parameters=p),
+    "Adam": lambda rate, p: optimizer.Adam(rate, parameters=p),
+    "AdamW": lambda rate, p: optimizer.AdamW(rate, parameters=p),
+    "Adamax": lambda rate, p: optimizer.Adamax(rate, parameters=p),
+    "Lamb": lambda rate, p: optimizer.Lamb(rate, parameters=p),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_rates_and_powers_of_betas_of_doubles(rule, scheduled):
+    def make(parameters):
+        rate = optimizer.lr.ExponentialDecay(0.03, 0.7) if scheduled else 0.03
+        return RULES[rule](rate, parameters)
+
+    assert_equal(
+        *both(
+            lambda x, p: paddle.mean(paddle.tanh(paddle.matmul(x["x"], p[0]))),
+            [draw((5, 3), 1)],
+            make,
+            lambda step: {"x": draw((4, 5), step, "float64")},
+            "float64",
+        )
+    )
+
+
+READERS = {
+    "mean": lambda part, x: paddle.mean(part),
+    "gelu": lambda part, x: paddle.sum(F.gelu(part)),
+    "mse": lambda part, x: F.mse_loss(part, x["y"]),
+    "logsumexp": lambda part, x: paddle.mean(paddle.logsumexp(part, 1)),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_reads_a_slice(reader):
+    for seed in range(10):
+        assert_equal(
+            *both(
+                lambda x, p: READERS[reader](p[0][:, 1:4], x),
+                [draw((7, 5), seed)],
+                lambda p: optimizer.SGD(0.1, parameters=p),
+                lambda step: {"y": draw((7, 3), [seed, step])},
+            )
+        )
+
+
+def test_layers_of_doubles_on_rows_of_several_dimensions():
+    for seed in range(10):
+        assert_equal(
+            *both(
+                lambda x, p: paddle.mean(
+                    paddle.square(F.linear(F.linear(x["x"], p[0], p[1]), p[2], p[3]))
+                ),
+                [draw(shape, seed) for shape in ((4, 4), (4,), (4, 3), (3,))],
+                lambda p: optimizer.SGD(0.1, parameters=p),
+                lambda step: {"x": draw((6, 3, 4), [seed, step], "float64")},
+                "float64",
+            )
+        )
+
+
+def test_a_square_root_of_one_number_is_the_nearest():
+    for dtype in ("float32", "float64"):
+        values = np.random.default_rng(1).uniform(0.001, 50, 300).astype(dtype)
+        for value in values:
+            got = paddle.sqrt(paddle.to_tensor(value.reshape(1))).numpy()
+            np.testing.assert_array_equal(got, np.sqrt(value.reshape(1)))
