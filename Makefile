@@ -5,7 +5,7 @@ PYTHON ?= .venv/bin/python
 JOBS ?= 2
 
 .DEFAULT_GOAL := build
-.PHONY: help bootstrap build demo test test-gpu fuzz-programs fuzz-bytes chaos crash-points bench \
+.PHONY: help bootstrap build demo test test-gpu fuzz-programs fuzz-bytes chaos busy crash-points bench \
         format check thread-safety tidy race asan tsan surface clean
 
 help: ## this list
@@ -41,6 +41,10 @@ fuzz-programs: build ## random programs in all modes: make fuzz-programs TIME=1h
 
 chaos: build ## servers and workers are killed, stopped, cut off: make chaos TIME=10m SEED=1
 	@$(PYTHON) tests/chaos/run.py --time $(TIME) $(if $(SEED),--seed $(SEED))
+
+busy: build ## training beside 8 busy processes, async and sync: nobody is declared dead
+	@for sync in 0 1; do $(PYTHON) tests/chaos/run.py --time 0s --kinds busy --events 1 \
+	  --busy-seconds 300 --heartbeat-timeout 4 --sync $$sync || exit 1; done
 
 crash-points: build ## processes end at every call of saves and logs
 	@FLEET_LOG_LEVEL=ERROR build/release/bin/crash_points

@@ -103,8 +103,9 @@ struct LogFile::Segment {
   Descriptor file;
   uint64_t capacity = 0;
   // Guarded by the log's mutex_.
-  uint64_t reserved = 0;  // bytes that belong to rooms, used or not
-  int num_rooms = 0;      // that are not used yet
+  uint64_t reserved =
+      0;              // bytes of records, and of rooms that are not used yet
+  int num_rooms = 0;  // that are not used yet
 
   Mutex appending;
   uint64_t end GUARDED_BY(appending) = 0;
@@ -197,6 +198,7 @@ Result<LogFile::Room> LogFile::Reserve(uint64_t byte_size) {
 void LogFile::GiveBack(Room& room) {
   {
     MutexLock lock(mutex_);
+    room.segment_->reserved -= SizeInSegment(room.byte_size_) - room.used_;
     --room.segment_->num_rooms;
     --num_rooms_[room.phase_];
   }
@@ -242,7 +244,10 @@ Status LogFile::Append(Room room,
   {
     MutexLock lock(segment.appending);
     written = WriteAll(segment.file.get(), pieces, segment.end, segment.path);
-    if (written.ok()) segment.end += SizeInSegment(byte_size);
+    if (written.ok()) {
+      room.used_ = SizeInSegment(byte_size);
+      segment.end += room.used_;
+    }
     segment.unsynced = true;
     ++num_appended_;
   }

@@ -53,7 +53,8 @@ class LogFile final {
   LogFile& operator=(const LogFile&) = delete;
   ~LogFile();
 
-  // Room for one record. Given back when it is destroyed.
+  // Room for one record. What the record did not use is given back when the
+  // room is destroyed.
   class Room final {
    public:
     Room() = default;
@@ -62,6 +63,7 @@ class LogFile final {
       std::swap(log_, other.log_);
       std::swap(segment_, other.segment_);
       std::swap(byte_size_, other.byte_size_);
+      std::swap(used_, other.used_);
       std::swap(phase_, other.phase_);
       return *this;
     }
@@ -78,6 +80,7 @@ class LogFile final {
     LogFile* log_ = nullptr;
     std::shared_ptr<Segment> segment_;
     uint64_t byte_size_ = 0;
+    uint64_t used_ = 0;  // by the record, with what is around it
     size_t phase_ = 0;
   };
 

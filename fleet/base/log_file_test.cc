@@ -87,6 +87,20 @@ TEST_F(Log, ARecordMayHavePartsAndBeSmallerThanItsRoom) {
   EXPECT_THAT(Read(), ElementsAre("abcde", "next"));
 }
 
+TEST_F(Log, WhatRecordsDoNotUseOfTheirRoomsIsThereForOthers) {
+  const auto log = Open();
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_OK(log->Reserve(3000));
+    ASSERT_OK_AND_ASSIGN(LogFile::Room room, log->Reserve(3000));
+    const std::string_view text = "abc";
+    const std::span<const std::byte> part = std::as_bytes(std::span(text));
+    ASSERT_OK(log->Append(std::move(room), {&part, 1}));
+  }
+  EXPECT_EQ(log->byte_size(), 20 * (kHead + 8));
+  EXPECT_EQ(log->segment(), 1u);
+  EXPECT_THAT(Read(), testing::SizeIs(20));
+}
+
 TEST_F(Log, SegmentsFollowOneAnother) {
   std::vector<std::string> texts;
   {

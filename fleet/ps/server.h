@@ -104,8 +104,8 @@ struct PsServerOptions {
   std::string log_folder;
   // Added to the folders of tables on disk.
   std::string disk_suffix;
-  // The log is cut when it is larger; 0: than a gigabyte, and than twice the
-  // tables.
+  // The log is cut when it is larger; 0: than 128 MB, and than twice the
+  // tables. What is in it is done again when the server is started again.
   uint64_t checkpoint_byte_size = 0;
   // Room of the disk that is taken for the log at a time. Tests, which begin
   // many logs, take less.

@@ -24,6 +24,10 @@ constexpr auto kTimeToFinish = std::chrono::seconds(60);
 // For answers that are being sent when the job has ended well.
 constexpr auto kTimeToAnswer = std::chrono::seconds(5);
 
+// Where the options have no limit: a server that is started again does some 200
+// MB of its log a second, and so has its tables again within half a second.
+constexpr uint64_t kCheckpointByteSize = uint64_t{128} << 20;
+
 // Smaller ones would be begun too often.
 constexpr uint64_t kLeastSegment = uint64_t{1} << 20;
 
@@ -180,12 +184,12 @@ Status PsServer::OpenLog() {
                    why.message()));
   };
   base::LogOptions log{folder, next, options_.log_segment_byte_size};
-  if (options_.checkpoint_byte_size != 0) {
-    // A small limit means small segments.
-    log.segment_byte_size =
-        std::min(log.segment_byte_size,
-                 std::max(options_.checkpoint_byte_size / 8, kLeastSegment));
-  }
+  // A small limit means small segments.
+  const uint64_t limit = options_.checkpoint_byte_size != 0
+                             ? options_.checkpoint_byte_size
+                             : kCheckpointByteSize;
+  log.segment_byte_size =
+      std::min(log.segment_byte_size, std::max(limit / 8, kLeastSegment));
   ASSIGN_OR_RETURN(log_, RequestLog::Open(log, options_.durability, end));
   if (num_others > 0) RETURN_IF_ERROR(FinishTakeOver());
   return RemoveOtherLogs();
@@ -532,11 +536,11 @@ Result<uint64_t> PsServer::Expire(TableId id, table::SparseTable& table) {
 bool PsServer::CheckpointDue() {
   if (log_ == nullptr || log_->file().byte_size() == 0) return false;
   const uint64_t byte_size = log_->file().disk_size();
-  uint64_t limit = options_.checkpoint_byte_size;
+  const uint64_t limit = options_.checkpoint_byte_size;
   if (limit != 0) return byte_size > limit;
-  limit = uint64_t{1} << 30;
   // Asks all shards.
-  return byte_size > limit && byte_size > 2 * holdings().byte_size;
+  return byte_size > kCheckpointByteSize &&
+         byte_size > 2 * holdings().byte_size;
 }
 
 Status PsServer::CheckpointIfDue() {

@@ -794,6 +794,24 @@ TEST_F(ServerLog, SegmentsAreUsedAgainAndTheDiskHoldsTwoBasesAndTheLimit) {
   End();
 }
 
+// What is in the log is done again before anyone is answered.
+TEST_F(ServerLog, SmallTablesHaveACheckpointAfter128MB) {
+  Start();
+  auto client = Client(0);
+  ASSERT_OK(client->CreateTables(Specs(optim::Sgd{}), Soon()));
+  ASSERT_OK(client->Refresh(Soon()));
+  const std::vector<float> wide(100'000, 1.0f);
+  uint64_t pushed = 0;
+  while (Named("base.").empty() && pushed < 160'000'000) {
+    ASSERT_OK(client->PushDenseMany(One(kWide, wide), Soon(), 1));
+    pushed += wide.size() * sizeof(float);
+    ASSERT_OK(server().CheckpointIfDue());
+  }
+  EXPECT_THAT(Named("base."), testing::SizeIs(1));
+  EXPECT_GT(pushed, 80'000'000u);
+  End();
+}
+
 // The marks of changed rows are the save's until it ends; meanwhile the log
 // does not grow faster than workers push.
 TEST_F(ServerLog, ACheckpointWaitsForASaveAndNotForOneThatNobodyEnds) {

@@ -112,7 +112,7 @@ Status History::Read::Check(std::span<const float> values) const {
   return OkStatus();
 }
 
-std::atomic<int64_t>& History::last_acknowledged(int server) const {
+std::atomic<int64_t>& History::latest_acknowledged(int server) const {
   return reinterpret_cast<std::atomic<int64_t>&>(words_[kNumWords + server]);
 }
 std::atomic<uint64_t>& History::progress(int worker) const {

@@ -54,8 +54,9 @@ class History final {
     std::vector<uint64_t> at_least_;
   };
 
-  // When a server last acknowledged something to anyone, steady clock.
-  std::atomic<int64_t>& last_acknowledged(int server) const;
+  // When the latest push was begun of those that a server has acknowledged, to
+  // anyone; steady clock.
+  std::atomic<int64_t>& latest_acknowledged(int server) const;
   // Changes while a worker's calls end well: their count, or the step (sync).
   std::atomic<uint64_t>& progress(int worker) const;
   std::atomic<uint64_t>& num_reads() const;
@@ -64,7 +65,7 @@ class History final {
   // What a worker is told: to end after this step (sync), or when it is not 0.
   std::atomic<uint64_t>& end() const;
   // Set to ask worker 0 for the number of the job's view, which it sets here,
-  // and this to 0 (async).
+  // and this to 0.
   std::atomic<uint64_t>& wants_view() const;
   std::atomic<uint64_t>& view() const;
   // Workers that have ended their pushes; 0 then checks all and notes it.

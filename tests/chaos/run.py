@@ -4,11 +4,12 @@ and says what was lost.
 
 usage: python tests/chaos/run.py [--time 10m] [--seed 1] [--events 50] [--rows 100000]
                                  [--kinds kill,stop] [--durability log] [--sync 0]
+                                 [--busy-seconds 10] [--heartbeat-timeout 10]
 
 Each round has a seed of its own, which is printed: `--seed` with it, and `--time 0s`,
 draws the same events again. Exit code 1 when an acknowledged update was lost or applied
-twice, when a pull read what docs/modes.md does not allow, or when somebody waited for
-ever.
+twice, when a pull read what docs/modes.md does not allow, when somebody waited for
+ever, or was declared dead while others took all cores (the kind `busy`).
 """
 
 import argparse
@@ -16,6 +17,7 @@ import contextlib
 import itertools
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -96,9 +98,15 @@ def main():
     parser.add_argument("--kinds", help="what may happen; else what the seed says")
     parser.add_argument("--durability", choices=DURABILITIES)
     parser.add_argument("--sync", type=int, choices=(0, 1))
+    parser.add_argument(
+        "--busy-seconds", type=int, default=10, help="how long `busy` lasts"
+    )
+    parser.add_argument(
+        "--heartbeat-timeout", type=int, default=10, help="seconds until one is dead"
+    )
     given = parser.parse_args()
     end = time.monotonic() + float(given.time[:-1]) * UNITS[given.time[-1]]
-    events = 0
+    events = kills = worker_kills = 0
     for seed in itertools.count(given.seed):
         sync, kinds = SETS[seed % len(SETS)]
         if given.sync is not None:
@@ -110,14 +118,22 @@ def main():
             sync=int(sync),
             events=given.events,
             rows=given.rows,
+            timeout=900 + given.events * given.busy_seconds,
+            busy_seconds=given.busy_seconds,
+            heartbeat_timeout=given.heartbeat_timeout,
         )
         print(text, flush=True)
         if code != 0:
             sys.exit(1)
         events += given.events
+        kills += sum(map(int, re.findall(r"(\d+) kills", text)))
+        worker_kills += sum(map(int, re.findall(r"(\d+) worker\b", text)))
         if time.monotonic() > end:
             break
-    print(f"{events} events, nothing lost, nothing applied twice")
+    print(
+        f"{events} events, {kills} kills of servers, {worker_kills} of workers: "
+        "nothing lost, nothing applied twice"
+    )
 
 
 if __name__ == "__main__":

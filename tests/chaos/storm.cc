@@ -16,11 +16,15 @@
 //
 //   storm --server FLEET_SERVER --folder DIR [--durability log] [--events 20]
 //         [--kinds kill,stop,...] [--servers 2] [--workers 2] [--rows 1000]
-//         [--seed 1] [--sync 0] [--shim LIB] [--disk DIR]
+//         [--dim 2] [--filled 0] [--log-mb 8] [--pause-ms 100] [--seed 1]
+//         [--sync 0] [--busy-seconds 10] [--heartbeat-timeout 10] [--shim LIB]
+//         [--disk DIR]
 //
-// --disk is a small file system of its own for logs; without it, a full disk is
-// what the shim says. Prints the seed and what it found; exit code 0 when all
-// held.
+// With --filled all rows are there before the first event; --log-mb 0 is the
+// limit that servers have by themselves; --pause-ms is the longest pause before
+// an event. --disk is a small file system of its own for logs; without it, a
+// full disk is what the shim says. Prints the seed and what it found; exit code
+// 0 when all held.
 
 #include <algorithm>
 #include <array>
@@ -79,7 +83,6 @@ using Random = std::mt19937_64;
 
 constexpr TableId kRows{0};
 constexpr TableId kWeights{1};
-constexpr size_t kDim = 2;
 constexpr size_t kNumWeights = 40'000;  // its gradient comes in parts
 constexpr size_t kKeysOfPush = 50;
 
@@ -103,6 +106,9 @@ struct Flags {
   int workers() const { return static_cast<int>(Number("workers", 2)); }
   uint64_t rows() const { return Number("rows", 1000); }
   uint64_t seed() const { return Number("seed", 1); }
+  size_t dim() const { return Number("dim", 2); }
+  // Longer than anybody is stopped.
+  uint64_t heartbeat_timeout() const { return Number("heartbeat-timeout", 10); }
   bool sync() const { return Number("sync", 0) != 0; }
   std::string folder() const { return Text("folder"); }
 };
@@ -126,10 +132,10 @@ std::unique_ptr<History> OpenHistory(const Flags& flags) {
 // ---- workers: processes of their own
 
 // The first workers of a job make its tables.
-Status MakeTables(PsClient& client) {
+Status MakeTables(const Flags& flags, PsClient& client) {
   fleet::table::SparseTableOptions rows;
   rows.name = "rows";
-  rows.dim = kDim;
+  rows.dim = flags.dim();
   rows.initializer = fleet::table::ConstantInit{0.0f};
   rows.update.learning_rate.base = 1.0;
   fleet::table::DenseSpec weights;
@@ -138,8 +144,14 @@ Status MakeTables(PsClient& client) {
   weights.update.learning_rate.base = 1.0;
   RETURN_IF_ERROR(
       client.CreateTables({{kRows, rows}, {kWeights, weights}}, Soon()));
-  return client.InitializeDense(kWeights, std::vector<float>(kNumWeights),
-                                Soon());
+  RETURN_IF_ERROR(client.InitializeDense(
+      kWeights, std::vector<float>(kNumWeights), Soon()));
+  if (flags.Number("filled", 0) == 0) return OkStatus();
+  // A pull in training makes them.
+  std::vector<Key> keys(flags.rows());
+  std::iota(keys.begin(), keys.end(), Key{0});
+  std::vector<float> values(keys.size() * flags.dim());
+  return client.Pull(kRows, keys, values, {}, Soon());
 }
 
 class Worker final {
@@ -149,6 +161,7 @@ class Worker final {
         index_(index),
         client_(client),
         history_(history),
+        dim_(flags.dim()),
         random_(flags.Number("life", 0) * 1'000'003 + flags.seed() * 1000 +
                 static_cast<uint64_t>(index)) {}
 
@@ -196,21 +209,28 @@ class Worker final {
     return OkStatus();
   }
 
+  // Of pushes that are acknowledged in any order, the latest begun counts.
+  void NoteAcknowledged(int server, int64_t begun) {
+    std::atomic<int64_t>& latest = history_.latest_acknowledged(server);
+    int64_t before = latest;
+    while (before < begun && !latest.compare_exchange_weak(before, begun)) {
+    }
+  }
+
   Status Pushes() {
     const std::vector<uint64_t> of_weights = {flags_.rows()};
     const std::vector<float> weights(kNumWeights, -1.0f);
-    const std::vector<float> minus(kKeysOfPush * kDim, -1.0f);
+    const std::vector<float> minus(kKeysOfPush * dim_, -1.0f);
     const auto num_servers = static_cast<uint32_t>(flags_.servers());
     for (uint64_t i = 0; history_.end() == 0; ++i) {
       // Keys of one server at a time: its acknowledgement is its own.
       const auto server = static_cast<uint32_t>(random_() % num_servers);
       const std::vector<Key> keys = SomeKeys(server);
       history_.Begin(index_, keys);
+      const int64_t begun = Now();
       const Status pushed = client_.Push(kRows, keys, minus, Soon());
       RETURN_IF_ERROR(Pushed(pushed, keys));
-      if (pushed.ok()) {
-        history_.last_acknowledged(static_cast<int>(server)) = Now();
-      }
+      if (pushed.ok()) NoteAcknowledged(static_cast<int>(server), begun);
       if (i % 16 == 0) {
         history_.Begin(index_, of_weights);
         const std::vector<fleet::ps::DenseGradient> gradients = {
@@ -240,17 +260,18 @@ class Worker final {
   }
 
   Result<std::vector<float>> PullRows(const std::vector<Key>& keys) {
-    std::vector<float> rows(keys.size() * kDim);
+    std::vector<float> rows(keys.size() * dim_);
     PsClient::PullOptions look;
     look.training = false;
     RETURN_IF_ERROR(client_.Pull(kRows, keys, rows, look, Soon()));
     std::vector<float> firsts;
     for (size_t i = 0; i < keys.size(); ++i) {
-      if (rows[i * kDim] != rows[i * kDim + 1]) {
-        return fleet::DataLoss("a row of ", rows[i * kDim], " and ",
-                               rows[i * kDim + 1]);
+      const auto row = std::span(rows).subspan(i * dim_, dim_);
+      const auto [least, most] = std::ranges::minmax(row);
+      if (least != most) {
+        return fleet::DataLoss("a row of ", least, " and ", most);
       }
-      firsts.push_back(rows[i * kDim]);
+      firsts.push_back(row[0]);
     }
     return firsts;
   }
@@ -276,10 +297,11 @@ class Worker final {
   Status Steps() {
     std::vector<Key> keys(std::min<uint64_t>(flags_.rows(), 200));
     std::iota(keys.begin(), keys.end(), Key{0});
-    const std::vector<float> minus(keys.size() * kDim, -1.0f);
+    const std::vector<float> minus(keys.size() * dim_, -1.0f);
     const std::vector<float> weights(kNumWeights, -1.0f);
     std::vector<float> values(kNumWeights);
     for (uint64_t done = 0; history_.end() == 0 || done < history_.end();) {
+      const int64_t begun = Now();
       RETURN_IF_ERROR(client_.Accumulate(kRows, keys, minus, Soon()));
       const std::vector<fleet::ps::DenseGradient> gradients = {
           {kWeights, weights}};
@@ -296,11 +318,12 @@ class Worker final {
         return fleet::DataLoss("after step ", done, " values are from ", least,
                                " to ", most);
       }
-      for (int s = 0; s < flags_.servers(); ++s) {
-        history_.last_acknowledged(s) = Now();
-      }
+      for (int s = 0; s < flags_.servers(); ++s) NoteAcknowledged(s, begun);
       steps_ = done;
       history_.progress(index_) = done;
+      if (index_ == 0 && history_.wants_view() != 0) {
+        RETURN_IF_ERROR(TellView());
+      }
     }
     return OkStatus();
   }
@@ -331,6 +354,7 @@ class Worker final {
   const int index_;
   PsClient& client_;
   History& history_;
+  const size_t dim_;
   Random random_;
   uint64_t steps_ = 0;
 };
@@ -342,6 +366,7 @@ Status RunWorker(const Flags& flags) {
   options.worker = index;
   options.reconnect_for = std::chrono::seconds(60);
   options.shared_memory = flags.Number("tcp", 0) == 0;
+  options.heartbeat_timeout = std::chrono::seconds(flags.heartbeat_timeout());
   std::vector<fleet::channel::Address> servers;
   std::string list = flags.Text("ports");
   while (!list.empty()) {
@@ -354,7 +379,7 @@ Status RunWorker(const Flags& flags) {
   }
   ASSIGN_OR_RETURN(auto client, PsClient::Connect(servers, options, Soon()));
   if (flags.Number("life", 0) == 0) {
-    RETURN_IF_ERROR(MakeTables(*client));
+    RETURN_IF_ERROR(MakeTables(flags, *client));
   }
   RETURN_IF_ERROR(client->Refresh(Soon()));
   return Worker(flags, index, *client, *history).Run();
@@ -462,7 +487,7 @@ class Storm final {
     RETURN_IF_ERROR(WaitForAll());
     const uint64_t events = flags_.Number("events", 20);
     for (uint64_t i = 0; i < events; ++i) {
-      SleepUpTo(100);
+      SleepUpTo(std::max<uint64_t>(1, flags_.Number("pause-ms", 100)));
       const Kind kind = kinds_[Below(kinds_.size())];
       ++num_events_[kind];
       RETURN_IF_ERROR(
@@ -548,7 +573,7 @@ class Storm final {
           Concat("FLEET_LISTEN_FD=", sockets_[i].socket.get()),
           "FLEET_PS_WORKER_GRACE=60",
           "FLEET_PS_LOG_MB=" + flags_.Text("log-mb", "8"),
-          "FLEET_HEARTBEAT_TIMEOUT=10"};
+          Concat("FLEET_HEARTBEAT_TIMEOUT=", flags_.heartbeat_timeout())};
       server.log = Concat(flags_.folder(), "/server.", i, ".txt");
       Preload(server, Concat("server.", i));
       server.Start();
@@ -618,25 +643,29 @@ class Storm final {
     return OkStatus();
   }
 
+  // Measures from a server's death until a push to its keys that was begun
+  // after it is acknowledged: what was on its way before does not count.
   Status KillServers(const std::vector<size_t>& victims) {
-    const Clock::time_point died = Clock::now();
-    for (const size_t victim : victims) servers_[victim].Kill();
+    std::vector<int64_t> died;
+    for (const size_t victim : victims) {
+      servers_[victim].Kill();
+      died.push_back(Now());
+    }
     for (const size_t victim : victims) servers_[victim].Start();
     const Deadline deadline = Soon();
-    for (const size_t victim : victims) {
+    for (size_t i = 0; i < victims.size(); ++i) {
       ++num_kills_;
-      const auto& last = history_->last_acknowledged(static_cast<int>(victim));
-      while (last <= died.time_since_epoch().count()) {
+      const auto server = static_cast<int>(victims[i]);
+      while (history_->latest_acknowledged(server) <= died[i]) {
         RETURN_IF_ERROR(CheckAlive());
         if (deadline.expired()) {
           return fleet::DeadlineExceeded(
-              "server ", victim,
+              "server ", server,
               " was started again, and acknowledged nothing for 120 s");
         }
         std::this_thread::sleep_for(std::chrono::microseconds(200));
       }
-      seconds_.push_back(
-          static_cast<double>(last - died.time_since_epoch().count()) / 1e9);
+      seconds_.push_back(static_cast<double>(Now() - died[i]) / 1e9);
     }
     return OkStatus();
   }
