@@ -293,9 +293,6 @@ Result<ServeOptions> ReadServeOptions(const cluster::Role& role,
   ASSIGN_OR_RETURN(const uint64_t megabytes,
                    ReadCount(env, "FLEET_PS_MEMORY_MB"));
   server.max_table_byte_size = megabytes << 20;
-  ASSIGN_OR_RETURN(const uint64_t delay,
-                   ReadCount(env, "FLEET_PS_PUSH_DELAY_MS"));
-  server.push_delay = milliseconds(delay);
   ASSIGN_OR_RETURN(server.heartbeat_timeout, ReadHeartbeatTimeout(env));
   ASSIGN_OR_RETURN(const uint64_t epoch, ReadCount(env, "FLEET_SERVER_EPOCH"));
   server.epoch = epoch;

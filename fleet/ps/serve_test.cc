@@ -11,6 +11,7 @@
 
 #include "fleet/base/file_system.h"
 #include "fleet/testing/ps_fixtures.h"
+#include "fleet/testing/request_faults.h"
 
 namespace fleet::ps {
 namespace {
@@ -659,17 +660,18 @@ TEST_F(ServingTest, SaysSoWhenAServerCameBackWithoutValues) {
 }
 
 TEST_F(ServingTest, IsGivenUpWhenTheSignOfItsLifeIsLost) {
-  ServeOptions options = Options(1);
-  options.server.push_delay = 5s;
-  auto serving = Serving::Start(options);
+  auto serving = Serving::Start(Options(1));
   ASSERT_OK(serving);
+  const auto faults = std::make_shared<testing::RequestFaults>();
+  faults->Arm(Op::kPush, testing::RequestFault::kUnanswered);
   // Connections in the order in which they are made: the one that carries
   // nothing, then one for calls.
   std::vector<channel::Channel*> made;
   auto client = PsClient::Connect(
       1,
       [&](uint32_t, Deadline) -> Result<std::unique_ptr<channel::Channel>> {
-        auto channel = (*serving)->server().ConnectInProcess("worker 0");
+        auto channel = std::make_unique<testing::FaultyChannel>(
+            (*serving)->server().ConnectInProcess("worker 0"), faults);
         made.push_back(channel.get());
         return channel;
       },

@@ -110,8 +110,6 @@ struct PsServerOptions {
   // Room of the disk that is taken for the log at a time. Tests, which begin
   // many logs, take less.
   uint64_t log_segment_byte_size = uint64_t{64} << 20;
-  // Every push and accumulate takes so much longer. For tests of slow servers.
-  std::chrono::milliseconds push_delay{0};
 };
 
 struct PsServerCounters {

@@ -364,9 +364,6 @@ Result<std::span<const std::byte>> PsServer::PullDense(Session& session,
 }
 
 Status PsServer::HandleUpdate(Session& session, const Request& request) {
-  if (options_.push_delay.count() > 0) {
-    std::this_thread::sleep_for(options_.push_delay);
-  }
   Lane& lane = *session.lane;
   base::MutexLock lock(lane.mutex);
   RETURN_IF_ERROR(CheckFence(session));

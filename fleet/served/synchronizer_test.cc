@@ -297,9 +297,8 @@ TEST(AsyncMode, EveryGradientArrivesOnceAndNoneIsLeftAtTheEnd) {
 }
 
 TEST(AsyncMode, WaitsWhenTheServersAreSlowAndSaysSo) {
-  ps::PsServerOptions slow;
-  slow.push_delay = 100ms;
-  PsCluster cluster(1, 1, slow);
+  PsCluster cluster(1, 1);
+  cluster.faults().Delay(100ms);
   SynchronizerOptions options = Mode(PsMode::kAsync);
   options.max_merge = 1;
   options.queue_size = 2;
@@ -318,9 +317,8 @@ TEST(AsyncMode, WaitsWhenTheServersAreSlowAndSaysSo) {
 }
 
 TEST(AsyncMode, MergesWhatWaitsIntoOneUpdate) {
-  ps::PsServerOptions slow;
-  slow.push_delay = 30ms;
-  PsCluster cluster(1, 1, slow);
+  PsCluster cluster(1, 1);
+  cluster.faults().Delay(30ms);
   SynchronizerOptions options = Mode(PsMode::kAsync);
   options.max_merge = 100;
   options.queue_size = 100;
@@ -404,9 +402,8 @@ TEST(AsyncMode, AnErrorOfTheBackgroundComesOutOfTheNextCall) {
 }
 
 TEST(AsyncMode, SaysWhatWasNotSentAtTheEnd) {
-  ps::PsServerOptions slow;
-  slow.push_delay = 50ms;
-  PsCluster cluster(1, 1, slow);
+  PsCluster cluster(1, 1);
+  cluster.faults().Delay(50ms);
   SynchronizerOptions options = Mode(PsMode::kAsync);
   Worker worker(cluster, 0, options);
   for (int step = 0; step < 5; ++step) {

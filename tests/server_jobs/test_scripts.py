@@ -7,7 +7,10 @@ import re
 
 import pytest
 
+from tests.server_jobs.jobs import PROGRAMS
+
 SCRIPT = pathlib.Path(__file__).parent / "api_worker.py"
+SLOW_DISK = PROGRAMS.parent / "lib" / "tests" / "libslow_disk.so"
 
 
 def begin(job, *flags, env=(), **told):
@@ -35,7 +38,8 @@ def test_behind_a_slow_server_a_worker_goes_on_until_its_queue_is_full(job):
         look_at=queue - 2,
         send_queue_size=queue,
         max_merge_var_num=merge,
-        env={"FLEET_PS_PUSH_DELAY_MS": "200"}.items(),
+        # Pushes wait for a slow disk, and nothing else does.
+        env={"FLEET_PS_DURABILITY": "log-sync", "LD_PRELOAD": str(SLOW_DISK)}.items(),
     )
     assert done.returncode == 0, done.stderr
     early, late = (
