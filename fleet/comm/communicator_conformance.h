@@ -35,6 +35,7 @@
 #include "fleet/comm/communicator.h"
 #include "fleet/comm/communicator_conformance_failures.h"
 #include "fleet/testing/communicator_fixtures.h"
+#include "fleet/testing/sleeping_threads.h"
 
 namespace fleet::comm {
 
@@ -714,12 +715,25 @@ TEST_P(CommunicatorConformance, AFastRankMayLeaveAfterTheLastCall) {
   for (size_t count : {size_t{3}, size_t{100'003}}) {
     for (const Last& call : calls) {
       InGroups([&](RankGroup& group) {
-        group.Run([&](Communicator& comm) {
-          // So that rank 0 is early and the last one late.
-          std::this_thread::sleep_for(5ms * comm.rank());
+        // So that rank 0 is early and the last one late: it comes when the
+        // others wait, or are done. Those in other processes, as MPI's, are not
+        // seen from here.
+        testing::SleepingThreads waiters;
+        bool all_here = true;
+        for (int i = 0; i < group.size(); ++i) {
+          all_here = all_here && group.rank(i) != nullptr;
+        }
+        group.Run([&, all_here](Communicator& comm) {
+          if (all_here) {
+            waiters.Await(comm.rank());
+            waiters.Enter();
+          } else {
+            std::this_thread::sleep_for(5ms * comm.rank());
+          }
           Elements data = Elements::Of(DataType::kFloat32, comm.rank(), count);
           EXPECT_OK(call(comm, data.span()));
           group.Leave(comm.rank());
+          if (all_here) waiters.Leave();
         });
       });
     }

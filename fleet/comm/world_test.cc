@@ -207,8 +207,11 @@ TEST_P(WorldNews, AFailureOfOneRankIsThatOfItsGroupOnly) {
 
 TEST_P(WorldNews, ARankThatLeftDisturbsNoCallThatItHasDone) {
   FakeJob job(3);
+  testing::SleepingThreads waiters;
   job.Run(Options(), [&](World& world, FakeJob::Member& member) {
-    std::this_thread::sleep_for(10ms * member.rank());
+    // One after the other, so that the last finds all others waiting.
+    waiters.Await(member.rank());
+    waiters.Enter();
     int32_t number = 1;
     EXPECT_OK(Sum(world.all(), number));
     EXPECT_EQ(number, 3);

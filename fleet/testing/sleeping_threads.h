@@ -51,8 +51,15 @@ class SleepingThreads final {
     threads_.push_back(::gettid());
   }
 
-  // Returns when `count` threads have entered and all of them are asleep. A
-  // failure of the test when that does not come to be.
+  // The calling thread says: that call is over.
+  void Leave() EXCLUDES(mutex_) {
+    base::MutexLock lock(mutex_);
+    std::erase(threads_, ::gettid());
+    ++num_left_;
+  }
+
+  // Returns when `count` threads have entered and all of them are asleep, or
+  // have left. A failure of the test when that does not come to be.
   void Await(int count) EXCLUDES(mutex_) {
     const base::Deadline end = Soon();
     while (!AllAsleep(count)) {
@@ -67,12 +74,13 @@ class SleepingThreads final {
  private:
   bool AllAsleep(int count) EXCLUDES(mutex_) {
     base::MutexLock lock(mutex_);
-    return static_cast<int>(threads_.size()) >= count &&
+    return static_cast<int>(threads_.size()) + num_left_ >= count &&
            std::all_of(threads_.begin(), threads_.end(), IsAsleep);
   }
 
   base::Mutex mutex_;
   std::vector<pid_t> threads_ GUARDED_BY(mutex_);
+  int num_left_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace fleet::testing
