@@ -7,12 +7,10 @@
 #include <cstring>
 #include <dlfcn.h>
 #include <functional>
-#include <optional>
 #include <string>
 #include <unistd.h>
 #include <utility>
 
-#include "fleet/base/future.h"
 #include "fleet/base/interrupt.h"
 #include "fleet/base/log.h"
 #include "fleet/base/no_destructor.h"
@@ -58,6 +56,7 @@ std::string Describe(const std::string& name, const std::vector<int>& ranks) {
   return text;
 }
 
+// The only one: MPI is a state of the process.
 MpiLibrary& TheLibrary() {
   static base::NoDestructor<MpiLibrary> library;
   return *library;
@@ -76,32 +75,30 @@ Status MpiStatus(int error, std::string_view call) {
 
 Result<MpiLibrary*> MpiLibrary::Get(const CommunicatorOptions& options,
                                     Deadline deadline) {
-  static base::Mutex getting;
-  static std::optional<base::Future<>> beginning;
-  static std::optional<Status> begun;
   MpiLibrary& library = TheLibrary();
-  base::MutexLock lock(getting);
-  if (begun) {
-    RETURN_IF_ERROR(*begun);
-    return &library;
-  }
+  RETURN_IF_ERROR(library.Join(options, deadline));
+  return &library;
+}
+
+Status MpiLibrary::Join(const CommunicatorOptions& options, Deadline deadline) {
+  base::MutexLock lock(joining_);
+  if (begun_) return *begun_;
   // MPI_Init waits for all ranks and cannot be stopped, so it has a thread that
   // nobody waits for longer than `deadline`.
-  if (!beginning) {
+  if (!beginning_) {
     base::Promise<> promise;
-    beginning = promise.future();
-    std::thread([&library, promise = std::move(promise)]() mutable {
-      promise.Set(library.Begin());
+    beginning_ = promise.future();
+    std::thread([this, promise = std::move(promise)]() mutable {
+      promise.Set(Begin());
     }).detach();
   }
-  const Status ready = beginning->WaitReady(deadline, options.interrupt);
+  const Status ready = beginning_->WaitReady(deadline, options.interrupt);
   if (ready.code() == StatusCode::kDeadlineExceeded) {
     return DeadlineExceeded("MPI_Init: not all ranks came in time");
   }
   RETURN_IF_ERROR(ready);
-  begun = beginning->Wait(Deadline::Infinite());
-  RETURN_IF_ERROR(*begun);
-  return &library;
+  begun_ = beginning_->Wait(Deadline::Infinite());
+  return *begun_;
 }
 
 Status MpiLibrary::Begin() {

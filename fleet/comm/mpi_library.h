@@ -13,10 +13,12 @@
 #include <map>
 #include <memory>
 #include <mpi.h>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "fleet/base/future.h"
 #include "fleet/base/mutex.h"
 #include "fleet/base/status.h"
 #include "fleet/comm/communicator.h"
@@ -113,6 +115,9 @@ class MpiLibrary final {
   static constexpr std::chrono::milliseconds kEager{5};
   static constexpr std::chrono::microseconds kNap{50};
 
+  // Waits until Begin is over, which the first call starts.
+  Status Join(const CommunicatorOptions& options, Deadline deadline)
+      EXCLUDES(joining_, mutex);
   Status Begin() EXCLUDES(mutex);
   static void AtExit(int exit_status, void*);
   void End() EXCLUDES(mutex);
@@ -129,6 +134,9 @@ class MpiLibrary final {
   // The thread of SendBehind.
   void SendOn() EXCLUDES(mutex);
 
+  base::Mutex joining_;
+  std::optional<base::Future<>> beginning_ GUARDED_BY(joining_);
+  std::optional<Status> begun_ GUARDED_BY(joining_);
   int rank_ = 0;
   int size_ = 1;
   MPI_Comm world_ = MPI_COMM_NULL;  // a copy for messages of our own
