@@ -40,7 +40,7 @@ class GuestMembership final : public Membership {
         trust_(options_.trust),
         host_name_("rank 0 at " + connection.channel->peer()),
         store_({.send =
-                    [this](std::string message) {
+                    [this](std::string_view message) {
                       MessageWriter rest;
                       rest.Raw(message);
                       link_->Send(

@@ -90,7 +90,7 @@ HostMembership::HostMembership(const Role& role, const MeetingPlace& place,
       self_(MakeJoinRequest(role, place)),
       job_id_(RandomName()),
       service_(values_),
-      store_({.send = [this](std::string message) { AskSelf(message); },
+      store_({.send = [this](std::string_view message) { AskSelf(message); },
               .interrupt = options_.interrupt}) {}
 
 HostMembership::~HostMembership() {
@@ -246,9 +246,9 @@ void HostMembership::SendTo(uint64_t id, std::string message) {
   if (guest != nullptr) guest->link->Send(std::move(message));
 }
 
-void HostMembership::AskSelf(const std::string& message) {
+void HostMembership::AskSelf(std::string_view message) {
   const Status handled =
-      service_.Handle(kSelf, message, [this](const std::string& reply) {
+      service_.Handle(kSelf, message, [this](std::string_view reply) {
         FLEET_CHECK(store_.OnReply(reply).ok());
       });
   FLEET_CHECK(handled.ok(), handled);
@@ -272,7 +272,7 @@ Status HostMembership::Handle(uint64_t id, std::string_view message) {
   RETURN_IF_ERROR(CheckJoined(id));
   switch (kind) {
     case MessageKind::kRequest:
-      return service_.Handle(id, rest, [this, id](std::string reply) {
+      return service_.Handle(id, rest, [this, id](std::string_view reply) {
         MessageWriter out;
         out.Raw(reply);
         SendTo(id, MakeMessage(MessageKind::kReply, std::move(out)));

@@ -86,7 +86,7 @@ class HostMembership final : public Membership {
   Status OnReport(uint64_t id, std::string_view rest);
   void OnLeave(uint64_t id);
   void SendTo(uint64_t id, std::string message);
-  void AskSelf(const std::string& message);
+  void AskSelf(std::string_view message);
 
   Guest* FindLocked(uint64_t id) REQUIRES(mutex_);
   // By rank, those who joined and are still connected.

@@ -38,7 +38,7 @@ std::string Reply(uint64_t number, const Status& status,
 }  // namespace
 
 Status StoreService::Handle(uint64_t caller, std::string_view message,
-                            std::function<void(std::string)> reply) {
+                            std::function<void(std::string_view)> reply) {
   MessageReader reader(message);
   const uint64_t number = reader.U64();
   const uint8_t operation = reader.U8();

@@ -43,7 +43,7 @@ class StoreService final {
   // must neither wait nor call this object. DataLoss when `message` makes no
   // sense, also when it has the number of a call that still waits.
   Status Handle(uint64_t caller, std::string_view message,
-                std::function<void(std::string)> reply);
+                std::function<void(std::string_view)> reply);
 
  private:
   InProcessStore& store_;
@@ -53,7 +53,7 @@ class RemoteStore final : public Store {
  public:
   struct Options {
     // Takes a message for StoreService::Handle. Must not wait.
-    std::function<void(std::string)> send;
+    std::function<void(std::string_view)> send;
     // Asked while calls wait, so that ^C ends them.
     base::InterruptCheck interrupt;
     // How long after its deadline a call waits for the answer that says what

@@ -51,7 +51,7 @@ class Patience final {
   // of rank 2". DeadlineExceeded with that when time is over; what the
   // interrupt check says when it says something.
   template <typename WaitsFor>
-  Status Look(WaitsFor waits_for) {
+  Status Look(const WaitsFor& waits_for) {
     if (options_.interrupt) RETURN_IF_ERROR(options_.interrupt());
     if (deadline_.expired()) {
       return DeadlineExceeded(waits_for(), " in ", Waited());

@@ -360,7 +360,7 @@ auto Lanes::InSlices(uint32_t server, Deadline deadline, Deadline& slice,
       return outcome;
     }
     if (options_.interrupt) RETURN_IF_ERROR(options_.interrupt());
-    const Status life = CheckLife(server);
+    Status life = CheckLife(server);
     if (!life.ok()) {
       // A server that ends has answered before, a good-bye for one. The answer
       // may have come since the slice ended, or is about to come: each

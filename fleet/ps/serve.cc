@@ -479,7 +479,7 @@ Status Serving::Run() {
   while (true) {
     const Deadline until = Earlier(Earlier(Earlier(watch, expire), checkpoint),
                                    Earlier(missing, report));
-    const Status stopped = base::WaitInterruptibly(
+    Status stopped = base::WaitInterruptibly(
         until, options_.interrupt,
         [this](Deadline slice) { return server_.WaitUntilStopped(slice); });
     if (stopped.code() == StatusCode::kUnavailable) {

@@ -129,7 +129,7 @@ Result<std::span<const std::byte>> PsServer::Handle(Session& session,
       RETURN_IF_ERROR(HandleEndLoad(request));
       return Nothing();
     case Op::kShrink: {
-      const auto erased = HandleShrink(session, request);
+      auto erased = HandleShrink(session, request);
       if (log_ != nullptr && erased.ok()) RETURN_IF_ERROR(log_->Commit());
       return erased;
     }

@@ -25,7 +25,7 @@ void AskStore(fleet::fuzz::Input& input) {
     const uint64_t caller = 1 + input.TakeByte() % 3;
     const fleet::Status handled = service.Handle(
         caller, input.TakePart(),
-        [&](std::string reply) { replies.push_back(std::move(reply)); });
+        [&](std::string_view reply) { replies.emplace_back(reply); });
     // Who sends nonsense is shut out.
     if (!handled.ok()) store.ExpireCaller(caller);
     if (handled.ok()) ++fleet::fuzz::num_taken;
@@ -33,7 +33,7 @@ void AskStore(fleet::fuzz::Input& input) {
   store.EndWaits(fleet::Unavailable("rank 1 died"));
   for (const uint64_t caller : {1, 2, 3}) store.ExpireCaller(caller);
   // Every answer is one.
-  cluster::RemoteStore asks({.send = [](const std::string&) {}});
+  cluster::RemoteStore asks({.send = [](std::string_view) {}});
   for (const std::string& reply : replies) {
     FLEET_CHECK(asks.OnReply(reply).ok());
   }
@@ -45,7 +45,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fleet::fuzz::Input input(data, size);
   switch (input.TakeByte() % 4) {
     case 1: {
-      cluster::RemoteStore asks({.send = [](const std::string&) {}});
+      cluster::RemoteStore asks({.send = [](std::string_view) {}});
       if (asks.OnReply(input.rest()).ok()) ++fleet::fuzz::num_taken;
       break;
     }
