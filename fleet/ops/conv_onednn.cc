@@ -10,6 +10,7 @@
 #include <dnnl.hpp>
 
 #include "fleet/ops/conv.h"
+#include "fleet/ops/onednn_engine.h"
 #include "fleet/ops/onednn_gemm.h"
 
 namespace fleet::ops {
@@ -17,16 +18,6 @@ namespace {
 
 using dnnl::memory;
 using Tag = memory::format_tag;
-
-dnnl::engine& Engine() {
-  static dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  return engine;
-}
-
-dnnl::stream& Stream() {
-  thread_local dnnl::stream stream(Engine());
-  return stream;
-}
 
 memory::desc Desc(const memory::dims& dims, Tag tag) {
   return {dims, memory::data_type::f32, tag};
@@ -110,7 +101,7 @@ dnnl::primitive_attr WithRelu(bool relu) {
 // given at first, and the forward implementation: both stay where they are.
 struct Forward {
   Forward(const Descs& d, bool has_bias, bool relu)
-      : op(ForwardOp(d, has_bias)), desc(op, WithRelu(relu), Engine()) {}
+      : op(ForwardOp(d, has_bias)), desc(op, WithRelu(relu), OneDnnEngine()) {}
   Forward(const Forward&) = delete;
   Forward& operator=(const Forward&) = delete;
 
@@ -133,7 +124,7 @@ class Call {
   }
   void Run() {
     dnnl::error::wrap_c_api(
-        dnnl_primitive_execute(primitive_.get(), Stream().get(),
+        dnnl_primitive_execute(primitive_.get(), OneDnnStream().get(),
                                static_cast<int>(args_.size()), args_.data()),
         "could not convolve");
   }
@@ -171,7 +162,9 @@ float* FilterScratch(size_t bytes) {
   return scratch.Get(bytes);
 }
 
-memory Unset(const memory::desc& desc) { return {desc, Engine(), nullptr}; }
+memory Unset(const memory::desc& desc) {
+  return {desc, OneDnnEngine(), nullptr};
+}
 
 // From one order of a filter to another.
 Call Reorder(const memory& from, const memory& to) {
@@ -253,7 +246,7 @@ std::unique_ptr<PreparedConvInputGrad> PreparedConvInputGrad::Make(
   const dnnl::convolution_backward_data::desc op(
       dnnl::algorithm::convolution_direct, d.x, d.any_filter, d.y, d.stride,
       d.dilation, d.before, d.after);
-  dnnl::convolution_backward_data::primitive_desc desc(op, Engine(),
+  dnnl::convolution_backward_data::primitive_desc desc(op, OneDnnEngine(),
                                                        forward.desc);
   if (!Choose(desc)) return nullptr;
   const memory filter = Unset(desc.weights_desc());
@@ -301,7 +294,7 @@ std::unique_ptr<PreparedConvFilterGrad> PreparedConvFilterGrad::Make(
                                  direct, d.x, d.any_filter, d.y, d.stride,
                                  d.dilation, d.before, d.after);
   const Forward forward(d, has_bias, false);
-  dnnl::convolution_backward_weights::primitive_desc desc(op, Engine(),
+  dnnl::convolution_backward_weights::primitive_desc desc(op, OneDnnEngine(),
                                                           forward.desc);
   if (!Choose(desc, OverrunningFilterGrad(shape))) return nullptr;
   const memory filter = Unset(desc.diff_weights_desc());

@@ -7,6 +7,7 @@
 #include <dnnl.hpp>
 
 #include "fleet/ops/gemm.h"
+#include "fleet/ops/onednn_engine.h"
 #include "fleet/ops/onednn_gemm.h"
 
 namespace fleet::ops {
@@ -42,11 +43,6 @@ struct Product {
   std::unordered_map<int, dnnl::memory> args;
 };
 
-dnnl::engine& Engine() {
-  static dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  return engine;
-}
-
 Product Compile(const Key& key, const dnnl::primitive_attr& attr = {}) {
   using dnnl::memory;
   const GemmShape& s = key.shape;
@@ -62,11 +58,11 @@ Product Compile(const Key& key, const dnnl::primitive_attr& attr = {}) {
   auto desc = key.bias ? dnnl::matmul::desc(a, b, bias, c)
                        : dnnl::matmul::desc(a, b, c);
   Product product{
-      dnnl::matmul(dnnl::matmul::primitive_desc(desc, attr, Engine())),
-      memory(a, Engine(), nullptr),
-      memory(b, Engine(), nullptr),
-      memory(c, Engine(), nullptr),
-      memory(bias, Engine(), nullptr),
+      dnnl::matmul(dnnl::matmul::primitive_desc(desc, attr, OneDnnEngine())),
+      memory(a, OneDnnEngine(), nullptr),
+      memory(b, OneDnnEngine(), nullptr),
+      memory(c, OneDnnEngine(), nullptr),
+      memory(bias, OneDnnEngine(), nullptr),
       {}};
   product.args = {{DNNL_ARG_SRC, product.a},
                   {DNNL_ARG_WEIGHTS, product.b},
@@ -88,11 +84,6 @@ Product& Find(const Key& key) {
 }
 
 void* Mutable(const float* p) { return const_cast<float*>(p); }
-
-dnnl::stream& Stream() {
-  thread_local dnnl::stream stream(Engine());
-  return stream;
-}
 
 dnnl::primitive_attr WithActivation(Activation activation) {
   dnnl::primitive_attr attr;
@@ -145,8 +136,8 @@ void PreparedGemm::Run(const float* a, const float* b, const float* bias,
   p.c.set_data_handle(c);
   if (impl_->num_args == 4) p.bias.set_data_handle(Mutable(bias));
   dnnl::error::wrap_c_api(
-      dnnl_primitive_execute(p.primitive.get(), Stream().get(), impl_->num_args,
-                             impl_->args.data()),
+      dnnl_primitive_execute(p.primitive.get(), OneDnnStream().get(),
+                             impl_->num_args, impl_->args.data()),
       "could not multiply");
 }
 
@@ -156,7 +147,7 @@ bool GemmIsFast() {
     const dnnl::memory::desc one({1, 1}, dnnl::memory::data_type::f32,
                                  dnnl::memory::dims{1, 1});
     const dnnl::matmul::primitive_desc product(
-        dnnl::matmul::desc(one, one, one), Engine());
+        dnnl::matmul::desc(one, one, one), OneDnnEngine());
     return RunsFast(product.impl_info_str());
   }();
   return fast;
@@ -169,7 +160,7 @@ void Gemm(const GemmShape& shape, const float* a, const float* b,
   product.b.set_data_handle(Mutable(b));
   product.c.set_data_handle(c);
   if (bias != nullptr) product.bias.set_data_handle(Mutable(bias));
-  product.primitive.execute(Stream(), product.args);
+  product.primitive.execute(OneDnnStream(), product.args);
 }
 
 void ColumnSums(int64_t m, int64_t n, const float* x, float* sums) {
