@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <functional>
 #include <iomanip>
 #include <limits>
 #include <optional>
@@ -12,10 +13,13 @@
 #include <sstream>
 #include <string_view>
 #include <sys/socket.h>
+#include <thread>
 #include <utility>
 
+#include "fleet/base/exceptions.h"
 #include "fleet/base/file_system.h"
 #include "fleet/base/log.h"
+#include "fleet/base/mutex.h"
 #include "fleet/channel/socket.h"
 #include "fleet/cluster/bind_address.h"
 #include "fleet/cluster/join_settings.h"
@@ -244,6 +248,50 @@ constexpr milliseconds kExpireEvery = std::chrono::seconds(1);
 // than a small disk has.
 constexpr milliseconds kCheckpointEvery = std::chrono::milliseconds(100);
 
+// Calls `work` each time that `interval` has passed since its last call, on a
+// thread of its own. The destructor waits for a call that runs.
+class Repeated final {
+ public:
+  Repeated(milliseconds interval, std::function<void()> work)
+      : interval_(interval), work_(std::move(work)) {
+    thread_ = std::jthread([this] { Run(); });
+  }
+  Repeated(const Repeated&) = delete;
+  Repeated& operator=(const Repeated&) = delete;
+  ~Repeated() {
+    base::MutexLock lock(mutex_);
+    ends_ = true;
+    ending_.NotifyAll();
+  }
+
+ private:
+  void Run() {
+    while (true) {
+      {
+        const Deadline next = Deadline::After(interval_);
+        base::MutexLock lock(mutex_);
+        while (!ends_ && ending_.WaitUntil(mutex_, next)) {
+        }
+        if (ends_) return;
+      }
+      const Status done = base::CatchExceptions([&] {
+        work_();
+        return OkStatus();
+      });
+      if (!done.ok()) {
+        FLEET_LOG(WARNING) << done;
+      }
+    }
+  }
+
+  const milliseconds interval_;
+  const std::function<void()> work_;
+  base::Mutex mutex_;
+  base::CondVar ending_;
+  bool ends_ GUARDED_BY(mutex_) = false;
+  std::jthread thread_;  // last: it uses all of the above
+};
+
 std::string Megabytes(uint64_t byte_size) {
   std::ostringstream out;
   out << std::fixed << std::setprecision(1)
@@ -467,54 +515,54 @@ Result<std::unique_ptr<Serving>> Serving::Start(const ServeOptions& given) {
 }
 
 Status Serving::Run() {
+  Status stopped = ServeUntilStopped();
+  Report();
+  SayWhatIsLost();
+  if (!stopped.ok()) return stopped;
+  const Status removed = server_.RemoveLog();
+  if (!removed.ok()) {
+    FLEET_LOG(WARNING) << removed;
+  }
+  const std::string lost = server_.lost_of_gone();
+  if (lost.empty() || options_.on_data_loss == OnDataLoss::kGoOn) {
+    return stopped;
+  }
+  return DataLoss("server ", options_.server.rank, " has lost ", lost,
+                  ". With FLEET_PS_ON_DATA_LOSS=go_on that is no failure");
+}
+
+Status Serving::ServeUntilStopped() {
+  // Both may take as long as the tables are large and the disk is slow.
+  const Repeated checkpoints(kCheckpointEvery, [this] { Checkpoint(); });
+  const Repeated expiry(kExpireEvery, [this] { ExpireRows(); });
+  Status stopped = WatchUntilStopped();
+  if (stopped.code() == StatusCode::kUnavailable) {
+    FLEET_LOG(WARNING) << stopped;
+    cluster::TellLauncher(cluster::LauncherWord::kOthersFailed);
+    (void)base::WaitInterruptibly(
+        Deadline::After(options_.linger), options_.interrupt,
+        [this](Deadline slice) { return server_.WaitUntilAlone(slice); });
+  }
+  server_.StopWriting();
+  return stopped;
+}
+
+Status Serving::WatchUntilStopped() {
   auto next = [](TimePoint from, milliseconds interval) {
     return interval.count() == 0 ? Deadline::Infinite()
                                  : Deadline::At(from + interval);
   };
   Deadline missing = next(begin_, options_.name_missing_after);
   Deadline report = next(begin_, options_.report_every);
-  Deadline expire = next(begin_, kExpireEvery);
-  Deadline checkpoint = next(begin_, kCheckpointEvery);
   Deadline watch = next(begin_, kBeatInterval);
   while (true) {
-    const Deadline until = Earlier(Earlier(Earlier(watch, expire), checkpoint),
-                                   Earlier(missing, report));
     Status stopped = base::WaitInterruptibly(
-        until, options_.interrupt,
+        Earlier(watch, Earlier(missing, report)), options_.interrupt,
         [this](Deadline slice) { return server_.WaitUntilStopped(slice); });
-    if (stopped.code() == StatusCode::kUnavailable) {
-      FLEET_LOG(WARNING) << stopped;
-      cluster::TellLauncher(cluster::LauncherWord::kOthersFailed);
-      (void)base::WaitInterruptibly(
-          Deadline::After(options_.linger), options_.interrupt,
-          [this](Deadline slice) { return server_.WaitUntilAlone(slice); });
-    }
-    if (stopped.code() != StatusCode::kDeadlineExceeded) {
-      Report();
-      SayWhatIsLost();
-      if (!stopped.ok()) return stopped;
-      const Status removed = server_.RemoveLog();
-      if (!removed.ok()) {
-        FLEET_LOG(WARNING) << removed;
-      }
-      const std::string lost = server_.lost_of_gone();
-      if (lost.empty() || options_.on_data_loss == OnDataLoss::kGoOn) {
-        return stopped;
-      }
-      return DataLoss("server ", options_.server.rank, " has lost ", lost,
-                      ". With FLEET_PS_ON_DATA_LOSS=go_on that is no failure");
-    }
+    if (stopped.code() != StatusCode::kDeadlineExceeded) return stopped;
     if (watch.expired()) {
       server_.WatchWorkers(std::chrono::steady_clock::now());
       watch = next(std::chrono::steady_clock::now(), kBeatInterval);
-    }
-    if (checkpoint.expired()) {
-      Checkpoint();
-      checkpoint = next(std::chrono::steady_clock::now(), kCheckpointEvery);
-    }
-    if (expire.expired()) {
-      ExpireRows();
-      expire = next(std::chrono::steady_clock::now(), kExpireEvery);
     }
     if (missing.expired()) {
       SayWhoIsMissing();

@@ -96,6 +96,11 @@ class Serving final {
   const channel::Address& address() const { return server_.address(); }
 
  private:
+  // Until all workers have stopped, or some are lost and the others had time to
+  // see it.
+  Status ServeUntilStopped();
+  // The same, and looks after workers meanwhile: nothing here waits for a disk.
+  Status WatchUntilStopped();
   void SayWhoIsMissing();
   void SayWhatIsLost();
   void Report();

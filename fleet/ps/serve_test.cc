@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "fleet/base/file_system.h"
+#include "fleet/channel/message.h"
+#include "fleet/ps/connect.h"
 #include "fleet/testing/ps_fixtures.h"
 #include "fleet/testing/request_faults.h"
 
@@ -706,6 +708,72 @@ TEST_F(ServingTest, AWorkerWithoutASignOfLifeIsLostThoughItsCallsAreOpen) {
   EXPECT_THAT(
       (*serving)->server().WaitUntilStopped(Soon()),
       StatusIs(StatusCode::kUnavailable, HasSubstr("worker 0 is lost")));
+}
+
+// A server of which a checkpoint is being written, on a disk that is too slow
+// for any test.
+class ServingOnASlowDisk : public ServingTest {
+ protected:
+  void Start(std::chrono::milliseconds heartbeat_timeout = 0ms) {
+    ServeOptions options = Options(2);
+    options.server.durability = Durability::kLog;
+    options.server.log_folder = log_folder();
+    options.server.checkpoint_byte_size = 1;
+    options.server.write_delay = 1h;
+    options.server.heartbeat_timeout = heartbeat_timeout;
+    auto serving = Serving::Start(options);
+    ASSERT_OK(serving);
+    serving_ = std::move(serving).value();
+    running_ = std::thread([this] { outcome_ = serving_->Run(); });
+    client_ = Connect(*serving_, 0);
+    ASSERT_OK(client_->CreateTables(Specs(), Soon()));
+    const Deadline deadline = Soon();
+    while (!base::Exists(log_folder() + "/base.1.1")) {
+      ASSERT_FALSE(deadline.expired());
+      std::this_thread::sleep_for(1ms);
+    }
+  }
+  std::string log_folder() const { return folder_ + "/log"; }
+  void ExpectCheckpointIsStillWritten() {
+    EXPECT_TRUE(base::Exists(log_folder() + "/base.1.1"));
+    EXPECT_FALSE(base::Exists(log_folder() + "/checkpoint"));
+  }
+
+  std::unique_ptr<Serving> serving_;
+  std::unique_ptr<PsClient> client_;
+  Status outcome_;
+  std::thread running_;
+};
+
+TEST_F(ServingOnASlowDisk, NoticesAWorkerThatStandsStill) {
+  Start(1ms);
+  auto silent = serving_->server().ConnectInProcess("worker 1");
+  RequestHead head;
+  head.op = Op::kHello;
+  const std::string hello =
+      channel::MessageWriter().U32(1).U32(kLifeLane).U64(0).Take();
+  ASSERT_OK(Ask(*silent, head, hello, Soon()));
+  head.op = Op::kBeat;
+  const std::string beat =
+      channel::MessageWriter().Text("process 7").U32(1).U64(1).Take();
+  ASSERT_OK(Ask(*silent, head, beat, Soon()));
+  // It is named, and its connection ended.
+  const Status ended = silent->NextSize(Soon()).status();
+  EXPECT_EQ(ended.code(), StatusCode::kUnavailable) << ended;
+  ExpectCheckpointIsStillWritten();
+  serving_->Stop(Unavailable("enough"));
+  running_.join();
+}
+
+TEST_F(ServingOnASlowDisk, EndsWhenTheLastWorkerHasStopped) {
+  Start();
+  auto second = Connect(*serving_, 1);
+  ExpectCheckpointIsStillWritten();
+  EXPECT_OK(client_->Stop(Soon()));
+  EXPECT_OK(second->Stop(Soon()));
+  running_.join();
+  EXPECT_OK(outcome_);
+  EXPECT_FALSE(base::Exists(log_folder()));
 }
 
 TEST_F(ServingTest, SaysWhichFolderIsNotThere) {

@@ -49,6 +49,8 @@ PsServer::~PsServer() {
   roster_.Abort(why);
   WaitUntilIdle(Deadline::After(std::chrono::seconds(1)));
   Abort(why);
+  // Requests that wait for them would be waited for.
+  StopWriting();
   acceptors_.clear();  // which waits for them
   std::list<Connection> connections;
   {

@@ -110,6 +110,9 @@ struct PsServerOptions {
   // Room of the disk that is taken for the log at a time. Tests, which begin
   // many logs, take less.
   uint64_t log_segment_byte_size = uint64_t{64} << 20;
+  // Saves and checkpoints begin to be written so much later. For tests of slow
+  // disks.
+  std::chrono::milliseconds write_delay{0};
 };
 
 struct PsServerCounters {
@@ -161,8 +164,13 @@ class PsServer final {
   // it was being taken over.
   static bool LogIsWhole(const base::Path& folder);
   // Writes the tables beside the log, and cuts it, where it has become large.
-  // Serving::Run asks ten times a second.
+  // Returns when that is done or given up. Serving asks ten times a second, by
+  // a thread of its own.
   Status CheckpointIfDue();
+  // Gives up saves and checkpoints that are being written, and begins no
+  // other. Returns when they are written no further, which takes as long as
+  // the disk for one block or the end of a file.
+  void StopWriting();
   // The job has ended well: nobody needs the log any more.
   Status RemoveLog();
 
@@ -181,7 +189,7 @@ class PsServer final {
   // tables that were last looked at an ExpiryPeriod before `now` or earlier.
   // Time begins for a table with the first call that sees it. During a save
   // nothing happens: call again. Returns how many were erased; of several
-  // failures the first. Serving::Run calls it every second.
+  // failures the first. Serving calls it every second.
   Result<uint64_t> ExpireRows(Deadline::TimePoint now);
 
   // Names workers that give no sign of life in the log, and those that are
@@ -601,6 +609,7 @@ class PsServer final {
   // The writer of a checkpoint while there is one, and whether it must be.
   std::shared_ptr<TablesWriter> checkpoint_writer_ GUARDED_BY(saving_);
   bool checkpoint_must_ GUARDED_BY(saving_) = false;
+  bool writing_stopped_ GUARDED_BY(saving_) = false;
   std::optional<Loading> load_ GUARDED_BY(saving_);
   // The last that ended: its answer may have been lost.
   uint64_t ended_save_ GUARDED_BY(saving_) = 0;

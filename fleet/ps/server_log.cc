@@ -599,7 +599,7 @@ Result<bool> PsServer::WriteCheckpoint(bool must, const NewTable& added,
   {
     base::MutexLock saving(saving_);
     // The marks of a save that has not ended are its own: later.
-    if (!must && HasSave()) return false;
+    if (!must && (HasSave() || writing_stopped_)) return false;
     const Deadline deadline = Deadline::After(kTimeToFinish);
     while (HasSave() && save_->writer != nullptr) {
       if (save_ended_.WaitUntil(saving_, deadline)) continue;
@@ -667,8 +667,9 @@ Result<bool> PsServer::WriteCheckpoint(bool must, const NewTable& added,
   if (written.ok()) checkpoint.folder.clear();  // it stays
   {
     base::MutexLock saving(saving_);
-    // A save that began has ended it, or came when it counted.
-    if (checkpoint_writer_ != writer && !written.ok()) return false;
+    // A save that began has ended it, or came when it counted; or the server is
+    // ending.
+    if (checkpoint_writer_ != writer && !written.ok() && !must) return false;
     if (checkpoint_writer_ == writer) {
       EndSaves(false);
       checkpoint_writer_.reset();

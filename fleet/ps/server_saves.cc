@@ -115,6 +115,17 @@ Status PsServer::EndCheckpoint(Deadline deadline) {
   return OkStatus();
 }
 
+void PsServer::StopWriting() {
+  base::MutexLock lock(saving_);
+  writing_stopped_ = true;
+  DropSave();
+  if (checkpoint_writer_ == nullptr) return;
+  checkpoint_writer_->GiveUp();
+  checkpoint_writer_.reset();
+  EndSaves(false);
+  save_ended_.NotifyAll();
+}
+
 bool PsServer::HasSave() {
   if (save_.has_value() && roster_.IsGone(save_->worker, save_->incarnation)) {
     DropSave();
@@ -145,6 +156,9 @@ Status PsServer::WaitUntilWritten(Deadline deadline) {
 Result<std::shared_ptr<TablesWriter>> PsServer::BeginWriting(
     const base::Path& folder, const table::SaveId& id, bool text,
     std::map<TableId, table::TableCut>* cuts) {
+  if (writing_stopped_) {
+    return Unavailable("server ", options_.rank, " is ending");
+  }
   std::vector<TablesWriter::Table> tables;
   // NOLINTNEXTLINE: the lock is held.
   auto take = [&]() FLEET_THREAD_ATTRIBUTE(no_thread_safety_analysis) {
@@ -155,7 +169,8 @@ Result<std::shared_ptr<TablesWriter>> PsServer::BeginWriting(
     EndSaves(false);
     return begun;
   }
-  return std::make_shared<TablesWriter>(folder, std::move(tables));
+  return std::make_shared<TablesWriter>(folder, std::move(tables),
+                                        options_.write_delay);
 }
 
 Status PsServer::TakeCuts(const base::Path& folder, const table::SaveId& id,

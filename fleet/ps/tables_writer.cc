@@ -11,8 +11,9 @@ namespace fleet::ps {
 
 using base::Deadline;
 
-TablesWriter::TablesWriter(const base::Path& folder, std::vector<Table> tables)
-    : folder_(folder), tables_(std::move(tables)) {
+TablesWriter::TablesWriter(const base::Path& folder, std::vector<Table> tables,
+                           std::chrono::milliseconds delay)
+    : folder_(folder), tables_(std::move(tables)), delay_(delay) {
   base::MutexLock lock(joining_);
   thread_ = std::jthread([this] { WriteAll(); });
 }
@@ -38,6 +39,12 @@ Status TablesWriter::Write(const Table& table) {
 }
 
 void TablesWriter::WriteAll() {
+  if (delay_.count() > 0) {
+    const Deadline begin = Deadline::After(delay_);
+    base::MutexLock lock(mutex_);
+    while (!given_up_ && written_.WaitUntil(mutex_, begin)) {
+    }
+  }
   Status failed;
   for (const Table& table : tables_) {
     failed = base::CatchExceptions([&] { return Write(table); });
@@ -100,6 +107,11 @@ table::SaveStats TablesWriter::stats() const {
 void TablesWriter::GiveUp() {
   base::MutexLock lock(joining_);
   if (!thread_.joinable()) return;
+  {
+    base::MutexLock inner(mutex_);
+    given_up_ = true;
+    written_.NotifyAll();
+  }
   for (const Table& table : tables_) {
     if (done()) break;
     if (table.sparse != nullptr) {

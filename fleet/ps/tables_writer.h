@@ -6,6 +6,7 @@
 #ifndef FLEET_PS_TABLES_WRITER_H_
 #define FLEET_PS_TABLES_WRITER_H_
 
+#include <chrono>
 #include <map>
 #include <string>
 #include <thread>
@@ -32,7 +33,9 @@ class TablesWriter final {
     table::DenseTable* dense = nullptr;
   };
 
-  TablesWriter(const base::Path& folder, std::vector<Table> tables);
+  // Writing begins after `delay`, which is for tests of slow disks.
+  TablesWriter(const base::Path& folder, std::vector<Table> tables,
+               std::chrono::milliseconds delay);
   TablesWriter(const TablesWriter&) = delete;
   TablesWriter& operator=(const TablesWriter&) = delete;
   // Gives up.
@@ -47,8 +50,9 @@ class TablesWriter final {
   // What of all tables together was put aside; after they are written.
   table::SaveStats stats() const;
 
-  // What is not written stays so; the tables are written no further on return.
-  // Saves that have not ended do not count.
+  // What is not written stays so; the tables are written no further on return,
+  // which waits for the block or file on its way to the disk. Saves that have
+  // not ended do not count.
   void GiveUp();
 
  private:
@@ -58,11 +62,13 @@ class TablesWriter final {
 
   const base::Path folder_;
   const std::vector<Table> tables_;
+  const std::chrono::milliseconds delay_;
   mutable base::Mutex mutex_;
   mutable base::CondVar written_;
   std::map<TableId, table::WrittenTable> done_ GUARDED_BY(mutex_);
   Status failure_ GUARDED_BY(mutex_);  // of the first table that failed
   bool ended_ GUARDED_BY(mutex_) = false;
+  bool given_up_ GUARDED_BY(mutex_) = false;
   table::SaveStats stats_ GUARDED_BY(mutex_);
   base::Mutex joining_;
   std::jthread thread_ GUARDED_BY(joining_);  // last: it uses all of the above
