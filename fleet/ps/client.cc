@@ -136,12 +136,13 @@ Status PsClient::RestoreTables(Channel& channel, Deadline deadline) {
   ASSIGN_OR_RETURN(const ServerInfo before, describe());
   for (const TableInfo& table : before.tables) absent.erase(table.id);
   if (absent.empty()) return OkStatus();
-  for (const auto& [id, spec] : absent) {
+  std::vector<std::string> specs;
+  for (const auto& [id, spec] : absent) specs.push_back(spec);
+  for (const std::string& body : RequestsToCreate(specs)) {
     RequestHead head;
     head.op = Op::kCreate;
-    head.table = id;
     RETURN_IF_ERROR(
-        Ask(channel, head, spec, deadline, options_.interrupt).status());
+        Ask(channel, head, body, deadline, options_.interrupt).status());
   }
   ASSIGN_OR_RETURN(const ServerInfo after, describe());
   for (const TableInfo& table : after.tables) {
@@ -266,14 +267,19 @@ std::string PsClient::TableName(TableId id) const {
 
 Status PsClient::CreateTables(const std::vector<TableSpec>& specs,
                               Deadline deadline) {
-  for (const TableSpec& spec : specs) {
+  std::vector<std::string> encoded;
+  for (const TableSpec& spec : specs) encoded.push_back(Encode(spec));
+  const std::string one = specs.size() == 1 ? specs[0].name() : "";
+  const CallName name{"create", one, specs.size(),
+                      one.empty() ? "tables" : nullptr};
+  for (const std::string& body : RequestsToCreate(encoded)) {
     RequestHead head;
     head.op = Op::kCreate;
-    head.table = spec.id;
-    RETURN_IF_ERROR(
-        RunOnAll({"create", spec.name()}, head, Encode(spec), deadline));
+    RETURN_IF_ERROR(RunOnAll(name, head, body, deadline));
+  }
+  {
     base::MutexLock lock(mutex_);
-    specs_[spec.id] = Encode(spec);
+    for (size_t i = 0; i < specs.size(); ++i) specs_[specs[i].id] = encoded[i];
   }
   return Refresh(deadline);
 }

@@ -93,21 +93,64 @@ Status PsServer::AddDense(TableId id,
   return AddTable(id, std::move(added));
 }
 
-Status PsServer::Create(const TableSpec& spec) {
-  RETURN_IF_ERROR(table::CheckTableName(spec.name()));
+Result<bool> PsServer::IsThere(const TableSpec& spec) {
+  base::MutexLock lock(mutex_);
+  const auto it = tables_.find(spec.id);
+  if (it == tables_.end()) return false;
+  if (it->second.spec == Encode(spec)) return true;
+  return FailedPrecondition("its id ", static_cast<uint32_t>(spec.id),
+                            " is that of another table, or of this one with "
+                            "other options");
+}
+
+Status PsServer::Create(std::span<const TableSpec> specs) {
   base::MutexLock creating(creating_);
-  const std::string text = Encode(spec);
-  {
-    base::MutexLock lock(mutex_);
-    const auto it = tables_.find(spec.id);
-    if (it != tables_.end()) {
-      if (it->second.spec == text) return OkStatus();
-      return FailedPrecondition("table ", spec.name(), ": its id ",
-                                static_cast<uint32_t>(spec.id),
-                                " is that of another table, or of this one "
-                                "with other options");
+  NewTables made;    // the log tells of them
+  NewTables loaded;  // a checkpoint has them
+  for (const TableSpec& spec : specs) {
+    RETURN_IF_ERROR(table::CheckTableName(spec.name()));
+    const std::string name = base::Concat("table ", spec.name());
+    const Result<bool> is_there = IsThere(spec);
+    RETURN_IF_ERROR(is_there.status().WithContext(name));
+    if (*is_there) continue;
+    if (made.contains(spec.id) || loaded.contains(spec.id)) {
+      return InvalidArgument(name, ": its id ", static_cast<uint32_t>(spec.id),
+                             " comes twice");
     }
+    bool has_values = false;
+    ASSIGN_OR_RETURN(Table table, MakeAndLoad(spec, &has_values));
+    (has_values ? loaded : made).emplace(spec.id, std::move(table));
   }
+  if (log_ != nullptr && !loaded.empty()) {
+    // What was loaded may be gone when the log is read, so the log does not
+    // tell of the tables before a checkpoint has them: one for all, since it
+    // has all rows of the server.
+    RETURN_IF_ERROR(WriteCheckpoint(true, &loaded).status());
+  }
+  if (log_ != nullptr) {
+    // First the log: what comes for a table finds it there.
+    for (const auto& [id, table] : made) {
+      const std::span<const std::byte> body = BytesOf(table.spec);
+      ASSIGN_OR_RETURN(base::LogFile::Room room, log_->Reserve(0, body.size()));
+      RequestHead head;
+      head.op = Op::kCreate;
+      LoggedHead of;
+      of.epoch = epoch_;
+      RETURN_IF_ERROR(log_->Append(std::move(room), of, head, {}, {&body, 1}));
+    }
+    // On the disk before what comes for them: without the tables that is of no
+    // use.
+    if (!made.empty()) RETURN_IF_ERROR(log_->file().Sync());
+  }
+  made.merge(loaded);
+  for (auto& [id, table] : made) {
+    RETURN_IF_ERROR(AddTable(id, std::move(table)));
+  }
+  return OkStatus();
+}
+
+Result<PsServer::Table> PsServer::MakeAndLoad(const TableSpec& spec,
+                                              bool* has_values) {
   const auto rank = static_cast<uint32_t>(options_.rank);
   const std::vector<std::string>& only = options_.load_only;
   const bool load =
@@ -134,24 +177,9 @@ Status PsServer::Create(const TableSpec& spec) {
   if (loaded.ok() && model != nullptr) {
     made.saved = LastSave{model->folder.string(), model->number, options_.job};
   }
-  if (log_ == nullptr) return AddTable(spec.id, std::move(made));
-  if (loaded.ok() ? model != nullptr : options_.load_otherwise != nullptr) {
-    // What was loaded may be gone when the log is read, so the log does not
-    // tell of the table before a checkpoint has it.
-    RETURN_IF_ERROR(WriteCheckpoint(true, {spec.id, &made}).status());
-    return AddTable(spec.id, std::move(made));
-  }
-  // First the log: what comes for the table finds it there.
-  const std::span<const std::byte> body = BytesOf(text);
-  ASSIGN_OR_RETURN(base::LogFile::Room room, log_->Reserve(0, body.size()));
-  RequestHead head;
-  head.op = Op::kCreate;
-  LoggedHead of;
-  of.epoch = epoch_;
-  RETURN_IF_ERROR(log_->Append(std::move(room), of, head, {}, {&body, 1}));
-  // On the disk before what comes for it: without the table that is of no use.
-  RETURN_IF_ERROR(log_->file().Sync());
-  return AddTable(spec.id, std::move(made));
+  *has_values =
+      loaded.ok() ? model != nullptr : options_.load_otherwise != nullptr;
+  return made;
 }
 
 Result<PsServer::Table> PsServer::Make(const TableSpec& spec) const {

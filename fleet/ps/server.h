@@ -151,9 +151,11 @@ class PsServer final {
   // InvalidArgument for an id that is taken.
   Status AddSparse(TableId id, std::unique_ptr<table::SparseTable> table);
   Status AddDense(TableId id, std::unique_ptr<table::DenseTable> table);
-  // Makes the table, and loads it from load_folder. Ok when it was made from
-  // the same spec before; FailedPrecondition when the id has another one.
-  Status Create(const TableSpec& spec);
+  // Makes the tables, and loads them from load_folder: all of them, or none.
+  // Ok for those that were made from the same spec before; FailedPrecondition
+  // when an id has another one.
+  Status Create(std::span<const TableSpec> specs);
+  Status Create(const TableSpec& spec) { return Create({&spec, 1}); }
 
   // Unless the durability is none: has the tables again that the log in
   // log_folder tells of, or its part of those that the logs of another number
@@ -522,11 +524,10 @@ class PsServer final {
       REQUIRES(whole_tables_);
   bool CheckpointDue();
   // False, and none, while a save is being written, or when one begins; but not
-  // where there must be a checkpoint. With a table that nobody sees yet; null:
-  // without one.
-  using NewTable = std::pair<TableId, Table*>;
-  Result<bool> WriteCheckpoint(bool must, const NewTable& added = {});
-  Result<bool> WriteCheckpoint(bool must, const NewTable& added,
+  // where there must be a checkpoint. With tables that nobody sees yet.
+  using NewTables = std::map<TableId, Table>;
+  Result<bool> WriteCheckpoint(bool must, NewTables* added = nullptr);
+  Result<bool> WriteCheckpoint(bool must, NewTables* added,
                                Checkpoint& checkpoint) REQUIRES(checkpointing_);
   Result<Checkpoint::Table> WriteTable(const base::Path& folder, TableId id,
                                        Table& table) REQUIRES(saving_);
@@ -544,6 +545,12 @@ class PsServer final {
   Result<table::DenseTable*> FindDense(TableId id);
   // An empty table.
   Result<Table> Make(const TableSpec& spec) const;
+  // One that begins with what was saved, or with what load_otherwise gives it.
+  // `has_values`: the spec alone does not tell what is in it.
+  Result<Table> MakeAndLoad(const TableSpec& spec, bool* has_values)
+      REQUIRES(creating_);
+  // Whether there is one that was made from this spec.
+  Result<bool> IsThere(const TableSpec& spec);
   Status AddTable(TableId id, Table table);
   // Tables are never removed.
   std::vector<Table*> AllTables();

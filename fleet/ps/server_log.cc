@@ -556,7 +556,7 @@ Status PsServer::CheckpointIfDue() {
   return WriteCheckpoint(false).status();
 }
 
-Result<bool> PsServer::WriteCheckpoint(bool must, const NewTable& added) {
+Result<bool> PsServer::WriteCheckpoint(bool must, NewTables* added) {
   base::MutexLock one(checkpointing_);
   if (!must) {
     base::MutexLock saving(saving_);
@@ -578,7 +578,7 @@ Result<bool> PsServer::WriteCheckpoint(bool must, const NewTable& added) {
   return written;
 }
 
-Result<bool> PsServer::WriteCheckpoint(bool must, const NewTable& added,
+Result<bool> PsServer::WriteCheckpoint(bool must, NewTables* added,
                                        Checkpoint& checkpoint) {
   // From here on: requests of older segments are done, and their lanes and
   // tables have them. Of newer ones the turns tell.
@@ -647,12 +647,14 @@ Result<bool> PsServer::WriteCheckpoint(bool must, const NewTable& added,
     table.cut = std::move(cuts[table.id]);
     table.cut.candidates = std::move(rows->candidates);
   }
-  if (written.ok() && added.second != nullptr) {
-    base::MutexLock saving(saving_);
-    Result<Checkpoint::Table> one =
-        WriteTable(folder, added.first, *added.second);
-    written = one.status();
-    if (one.ok()) checkpoint.tables.push_back(std::move(one).value());
+  if (added != nullptr) {
+    for (auto& [id, table] : *added) {
+      if (!written.ok()) break;
+      base::MutexLock saving(saving_);
+      Result<Checkpoint::Table> one = WriteTable(folder, id, table);
+      written = one.status();
+      if (one.ok()) checkpoint.tables.push_back(std::move(one).value());
+    }
   }
   // What the tables have that were written, the log has before they count: who
   // did it is asked only there whether it is done.

@@ -893,6 +893,35 @@ TEST_F(ServerLog, ATableThatIsLoadedIsThereWithItsValuesOrNotAtAll) {
   End();
 }
 
+// Not one for each of them, which would have all tables before it again.
+TEST_F(ServerLog, TablesThatAreLoadedTogetherTakeOneCheckpoint) {
+  const std::string model = (temporary_.path() / "model").string();
+  std::vector<TableSpec> specs;
+  for (uint32_t i = 0; i < 8; ++i) {
+    specs.push_back(DenseSpecOf(TableId{i}, base::Concat("w", i), 10,
+                                optim::UpdateRule(optim::Sgd{})));
+  }
+  Start(Durability::kNone);
+  {
+    auto client = Client(0);
+    ASSERT_OK(client->CreateTables(specs, Soon()));
+    for (const TableSpec& spec : specs) {
+      ASSERT_OK(client->InitializeDense(spec.id, std::vector<float>(10, 1.0f),
+                                        Soon()));
+    }
+    ASSERT_OK(client->Save(model, {}, Soon()));
+  }
+  End();
+  load_folder_ = model;
+  Start();
+  ASSERT_OK(Client(0)->CreateTables(specs, Soon()));
+  EXPECT_THAT(Named("base."), testing::ElementsAre("base.2.1"));
+  // Another worker says the same.
+  ASSERT_OK(Client(1)->CreateTables(specs, Soon()));
+  EXPECT_THAT(Named("base."), testing::ElementsAre("base.2.1"));
+  End();
+}
+
 // The disk fails while workers wait for the end of a step, at every kind of
 // request: nobody is told that something is done, the server ends, and the next
 // one goes on.

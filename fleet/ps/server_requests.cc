@@ -142,9 +142,9 @@ Result<std::span<const std::byte>> PsServer::Handle(Session& session,
     case Op::kBeat:
       return HandleBeat(session, request);
     case Op::kCreate: {
-      ASSIGN_OR_RETURN(const TableSpec spec,
-                       DecodeTableSpec(base::TextOf(request.body)));
-      RETURN_IF_ERROR(Create(spec));
+      ASSIGN_OR_RETURN(const std::vector<TableSpec> specs,
+                       DecodeTableSpecs(base::TextOf(request.body)));
+      RETURN_IF_ERROR(Create(specs));
       return Nothing();
     }
     case Op::kBeginTurn:

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fleet/channel/message.h"
+#include "fleet/ps/wire.h"
 
 namespace fleet::ps {
 namespace {
@@ -284,6 +285,37 @@ Result<TableSpec> DecodeTableSpec(std::string_view bytes) {
   Visit(in, spec);
   RETURN_IF_ERROR(in.Finish().WithContext("description of a table"));
   return spec;
+}
+
+std::vector<std::string> RequestsToCreate(
+    const std::vector<std::string>& specs) {
+  std::vector<std::string> bodies;
+  std::vector<std::string> next;
+  uint64_t byte_size = 0;
+  for (const std::string& spec : specs) {
+    if (!next.empty() && byte_size + spec.size() > kChunkByteSize) {
+      bodies.push_back(MessageWriter().Texts(next).Take());
+      next.clear();
+      byte_size = 0;
+    }
+    next.push_back(spec);
+    // With its size.
+    byte_size += spec.size() + sizeof(uint32_t);
+  }
+  if (!next.empty()) bodies.push_back(MessageWriter().Texts(next).Take());
+  return bodies;
+}
+
+Result<std::vector<TableSpec>> DecodeTableSpecs(std::string_view bytes) {
+  MessageReader in(bytes);
+  const std::vector<std::string> texts = in.Texts();
+  RETURN_IF_ERROR(in.Finish().WithContext("descriptions of tables"));
+  std::vector<TableSpec> specs;
+  for (const std::string& text : texts) {
+    ASSIGN_OR_RETURN(TableSpec spec, DecodeTableSpec(text));
+    specs.push_back(std::move(spec));
+  }
+  return specs;
 }
 
 }  // namespace fleet::ps

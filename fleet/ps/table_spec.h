@@ -8,6 +8,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fleet/base/status.h"
 #include "fleet/table/table_spec.h"
@@ -22,6 +23,12 @@ using table::TableSpec;
 std::string Encode(const TableSpec& spec);
 // DataLoss for what is no spec.
 Result<TableSpec> DecodeTableSpec(std::string_view bytes);
+
+// Encoded specs as the bodies of requests, of which each has as many as a
+// server takes at once; and what such a body says.
+std::vector<std::string> RequestsToCreate(
+    const std::vector<std::string>& specs);
+Result<std::vector<TableSpec>> DecodeTableSpecs(std::string_view bytes);
 
 }  // namespace fleet::ps
 

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
+#include "fleet/ps/wire.h"
 
 namespace fleet::ps {
 namespace {
@@ -127,6 +128,28 @@ TEST(TableSpec, CarriesEverySchedule) {
           << schedule.index() << " at " << step;
     }
   }
+}
+
+TEST(TableSpec, SeveralGoTogetherAsFarAsARequestTakesThem) {
+  std::vector<std::string> specs;
+  for (uint32_t i = 0; i < 1000; ++i) {
+    DenseSpec dense;
+    dense.name = std::string(1000, 'x') + std::to_string(i);
+    specs.push_back(Encode({TableId{i}, dense}));
+  }
+  const std::vector<std::string> bodies = RequestsToCreate(specs);
+  EXPECT_LE(bodies.size(), 10u);
+  std::vector<std::string> again;
+  for (const std::string& body : bodies) {
+    EXPECT_LE(body.size(), kChunkByteSize + 2000);
+    const auto decoded = DecodeTableSpecs(body);
+    ASSERT_OK(decoded);
+    for (const TableSpec& spec : *decoded) again.push_back(Encode(spec));
+  }
+  EXPECT_EQ(again, specs);
+  EXPECT_THAT(RequestsToCreate({}), testing::IsEmpty());
+  EXPECT_THAT(DecodeTableSpecs(bodies[0].substr(0, 100)),
+              StatusIs(StatusCode::kDataLoss));
 }
 
 TEST(TableSpec, SaysWhenItIsCutOff) {

@@ -9,6 +9,8 @@
 #include <memory>
 #include <vector>
 
+#include <algorithm>
+
 #include "fleet/base/log.h"
 #include "fleet/channel/message.h"
 #include "fleet/ps/server.h"
@@ -53,8 +55,10 @@ bool Tame(std::string& message, const base::Path& folder) {
   head.timeout_ms = std::min(head.timeout_ms, 2u);
   std::string body = message.substr(sizeof(head));
   if (head.op == Op::kCreate) {
-    const auto spec = ps::DecodeTableSpec(body);
-    if (spec.ok() && !fleet::fuzz::IsSmall(*spec)) return false;
+    const auto specs = ps::DecodeTableSpecs(body);
+    if (specs.ok() && !std::ranges::all_of(*specs, fleet::fuzz::IsSmall)) {
+      return false;
+    }
   }
   if (head.op == Op::kBeginSave || head.op == Op::kBeginLoad) {
     channel::MessageReader in(body);
