@@ -113,6 +113,10 @@ struct LogFile::Segment {
   std::atomic<uint64_t> synced = 0;  // bytes, from the beginning on
 };
 
+uint64_t LogFile::SizeOfRecord(uint64_t byte_size) {
+  return SizeInSegment(byte_size);
+}
+
 uint64_t LogFile::Room::segment() const { return segment_->number; }
 
 Result<std::unique_ptr<LogFile>> LogFile::Open(const LogOptions& options) {
@@ -173,7 +177,25 @@ Status LogFile::BeginSegment(uint64_t least_byte_size) {
   return OkStatus();
 }
 
-Result<LogFile::Room> LogFile::Reserve(uint64_t byte_size) {
+Result<LogFile::Hold> LogFile::HoldRoom(uint64_t byte_size) {
+  MutexLock lock(mutex_);
+  RETURN_IF_ERROR(failure_);
+  if (byte_size > current_->capacity - current_->reserved - held_) {
+    RETURN_IF_ERROR(BeginSegment(byte_size + held_));
+  }
+  held_ += byte_size;
+  Hold hold;
+  hold.log_ = this;
+  hold.byte_size_ = byte_size;
+  return hold;
+}
+
+void LogFile::GiveBack(const Hold& hold) {
+  MutexLock lock(mutex_);
+  held_ -= hold.byte_size_;
+}
+
+Result<LogFile::Room> LogFile::Reserve(uint64_t byte_size, Hold* hold) {
   if (byte_size > kMaxRecord) {
     return InvalidArgument(options_.folder.string(), ": a record of ",
                            byte_size, " bytes");
@@ -181,9 +203,14 @@ Result<LogFile::Room> LogFile::Reserve(uint64_t byte_size) {
   const uint64_t size = SizeInSegment(byte_size);
   MutexLock lock(mutex_);
   RETURN_IF_ERROR(failure_);
-  if (size > current_->capacity - current_->reserved) {
-    RETURN_IF_ERROR(BeginSegment(size));
+  const uint64_t from_hold =
+      hold == nullptr ? 0 : std::min(size, hold->byte_size_);
+  const uint64_t of_others = held_ - from_hold;
+  if (size > current_->capacity - current_->reserved - of_others) {
+    RETURN_IF_ERROR(BeginSegment(size + of_others));
   }
+  held_ = of_others;
+  if (hold != nullptr) hold->byte_size_ -= from_hold;
   current_->reserved += size;
   ++current_->num_rooms;
   ++num_rooms_[phase_];
@@ -287,7 +314,7 @@ Result<uint64_t> LogFile::Rotate(Deadline deadline) {
   MutexLock lock(mutex_);
   RETURN_IF_ERROR(failure_);
   // Where the disk is full, older segments go all the same.
-  (void)BeginSegment(0);
+  (void)BeginSegment(held_);
   const uint64_t begun = current_->number;
   auto num_rooms = [&]() REQUIRES(mutex_) {
     int count = 0;

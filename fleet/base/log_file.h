@@ -84,8 +84,34 @@ class LogFile final {
     size_t phase_ = 0;
   };
 
+  // Room for several records that come later, and that the disk must not be
+  // full for. Given back when it is destroyed. Of one thread at a time.
+  class Hold final {
+   public:
+    Hold() = default;
+    Hold(Hold&& other) noexcept { *this = std::move(other); }
+    Hold& operator=(Hold&& other) noexcept {
+      std::swap(log_, other.log_);
+      std::swap(byte_size_, other.byte_size_);
+      return *this;
+    }
+    ~Hold() {
+      if (log_ != nullptr) log_->GiveBack(*this);
+    }
+    bool holds() const { return log_ != nullptr; }
+
+   private:
+    friend class LogFile;
+    LogFile* log_ = nullptr;
+    uint64_t byte_size_ = 0;
+  };
+
+  // What a record takes of a hold.
+  static uint64_t SizeOfRecord(uint64_t byte_size);
   // Unavailable when the disk is full.
-  Result<Room> Reserve(uint64_t byte_size);
+  Result<Hold> HoldRoom(uint64_t byte_size);
+  // Unavailable when the disk is full, which it is not for what `hold` has.
+  Result<Room> Reserve(uint64_t byte_size, Hold* hold = nullptr);
   // One record, of the bytes of all parts. InvalidArgument when that is more
   // than the room.
   Status Append(Room room, std::span<const std::span<const std::byte>> parts);
@@ -118,6 +144,7 @@ class LogFile final {
   explicit LogFile(const LogOptions& options) : options_(options) {}
   Status BeginSegment(uint64_t least_byte_size) REQUIRES(mutex_);
   void GiveBack(Room& room);
+  void GiveBack(const Hold& hold);
   Status Fail(const Status& why);
 
   const LogOptions options_;
@@ -125,6 +152,8 @@ class LogFile final {
   CondVar given_back_;
   Status failure_ GUARDED_BY(mutex_);
   std::shared_ptr<Segment> current_ GUARDED_BY(mutex_);
+  // Of all holds. There is always room for it in the current segment.
+  uint64_t held_ GUARDED_BY(mutex_) = 0;
   uint64_t next_number_ GUARDED_BY(mutex_) = 1;
   // All that are not removed, by number.
   std::map<uint64_t, std::shared_ptr<Segment>> segments_ GUARDED_BY(mutex_);

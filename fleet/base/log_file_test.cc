@@ -298,6 +298,44 @@ TEST_F(Log, AFullDiskShowsBeforeAnythingIsDone) {
   EXPECT_EQ(Read().size(), 2u);
 }
 
+// Room that is held for later records is nobody else's, and follows the log
+// into its next segment.
+TEST_F(Log, HeldRoomIsThereWhenTheDiskIsFull) {
+  const auto log = Open();
+  const uint64_t of_record = LogFile::SizeOfRecord(1000);
+  ASSERT_OK_AND_ASSIGN(LogFile::Hold hold, log->HoldRoom(2 * of_record));
+  ASSERT_OK(MakeFolders(folder_ / "log.2"));
+  std::vector<LogFile::Room> rooms;
+  Status full;
+  while (full.ok()) {
+    Result<LogFile::Room> room = log->Reserve(500);
+    full = room.status();
+    if (room.ok()) rooms.push_back(std::move(room).value());
+  }
+  EXPECT_THAT(full.ToString(), HasSubstr("log.2"));
+  EXPECT_EQ(rooms.size(), (4096 - 2 * of_record) / LogFile::SizeOfRecord(500));
+  EXPECT_THAT(log->HoldRoom(2 * of_record).status().ToString(),
+              HasSubstr("log.2"));
+  EXPECT_OK(log->Reserve(1000, &hold).status());
+  rooms.clear();
+  std::filesystem::remove(folder_ / "log.2");
+  EXPECT_EQ(log->Rotate(Deadline::After(std::chrono::seconds(60))).value(), 2u);
+  ASSERT_OK(MakeFolders(folder_ / "log.3"));
+  while (log->Reserve(500).ok()) {
+  }
+  EXPECT_OK(log->Reserve(1000, &hold).status());
+  // It has given all.
+  EXPECT_FALSE(log->Reserve(1000, &hold).ok());
+  std::filesystem::remove(folder_ / "log.3");
+  // One that is given back is everybody's, and one may be larger than a
+  // segment.
+  ASSERT_OK_AND_ASSIGN(hold, log->HoldRoom(10'000));
+  ASSERT_OK(MakeFolders(folder_ / "log.4"));
+  hold = {};
+  ASSERT_OK_AND_ASSIGN(LogFile::Room room, log->Reserve(9'000));
+  EXPECT_EQ(room.segment(), 3u);
+}
+
 TEST_F(Log, ThreadsAppendAndSyncTogether) {
   const auto log = Open();
   std::vector<std::string> texts;

@@ -52,6 +52,12 @@ class PsClient::DenseCall final : public Call {
         AddSections(s, head, *part, flags | kFlagLast, end_steps > 0, &open,
                     gradient.values.data(), nullptr);
       }
+      std::vector<Request>& updates = requests_[s];
+      for (size_t i = 0; i < updates.size(); ++i) {
+        if (i > 0) updates[i].head.flags |= kFlagContinues;
+        updates[i].head.num_following =
+            static_cast<uint32_t>(updates.size() - i - 1);
+      }
     }
     return OkStatus();
   }
@@ -77,6 +83,7 @@ class PsClient::DenseCall final : public Call {
     for (std::vector<Request>& of_server : requests_) {
       Request& request = of_server.emplace_back();
       request.head = head;
+      if (of_server.size() > 1) request.head.flags |= kFlagContinues;
       request.first_of_group = of_server.size() - 1;
       request.text = &text;
     }
@@ -139,6 +146,9 @@ class PsClient::DenseCall final : public Call {
       const size_t at = again.size();
       for (size_t i = begin; i < end; ++i) {
         again.push_back(requests[i]);
+        // It is not one call any more: each group is for itself.
+        again.back().head.flags &= ~kFlagContinues;
+        again.back().head.num_following = 0;
         again.back().first_of_group = requests[i].first_of_group - begin + at;
       }
     };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -159,7 +160,9 @@ class PsClient::UpdateCall final : public Call {
 
   void Ask(uint32_t server, size_t request, RequestHead& head,
            std::vector<ConstBytes>& parts) override {
-    if (!again_.empty()) request = again_[server][request];
+    // What is run again is not one call any more: each request is for itself.
+    const bool again = !again_.empty();
+    if (again) request = again_[server][request];
     const size_t begin = request * of_request_;
     // One more, to know whether it is the last.
     const size_t end = stream_.Reach(server, begin + of_request_ + 1);
@@ -167,7 +170,16 @@ class PsClient::UpdateCall final : public Call {
     head.op = op_;
     head.table = table_.id;
     head.count = count;
-    if (begin + count == end) head.end_steps = end_steps_;
+    if (request > 0 && !again) head.flags |= kFlagContinues;
+    if (begin + count == end) {
+      head.end_steps = end_steps_;
+    } else if (!again) {
+      // How many keys are this server's is known when all were looked at.
+      const size_t left = name().count - begin - count;
+      head.num_following = static_cast<uint32_t>(
+          std::min<size_t>((left + of_request_ - 1) / of_request_,
+                           std::numeric_limits<uint32_t>::max()));
+    }
     if (count == 0) return;
     parts.push_back(std::as_bytes(stream_.keys(server, begin, count)));
     parts.push_back(

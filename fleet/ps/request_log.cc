@@ -20,6 +20,11 @@ constexpr auto kSyncEvery = std::chrono::milliseconds(50);
 
 constexpr std::string_view kCheckpointMagic = "fleet checkpoint 1";
 
+uint64_t RecordSize(size_t num_turns, uint64_t body) {
+  return sizeof(LoggedHead) + sizeof(RequestHead) +
+         num_turns * sizeof(LoggedTurn) + body;
+}
+
 // Whether a request is done turn by turn, with the keys of each.
 bool HasKeys(const LoggedRequest& request) {
   switch (request.request.op) {
@@ -435,14 +440,22 @@ Status RequestLog::Noted(const Status& outcome) {
   return outcome;
 }
 
-Result<base::LogFile::Room> RequestLog::Reserve(size_t num_turns,
-                                                uint64_t body) {
+Result<base::LogFile::Room> RequestLog::Reserve(size_t num_turns, uint64_t body,
+                                                base::LogFile::Hold* hold) {
   Result<base::LogFile::Room> room =
-      file_->Reserve(sizeof(LoggedHead) + sizeof(RequestHead) +
-                     num_turns * sizeof(LoggedTurn) + body);
+      file_->Reserve(RecordSize(num_turns, body), hold);
   // A checkpoint may have seen it first. A full disk is no failure.
   if (file_->has_failed()) (void)Noted(room.status());
   return room;
+}
+
+Result<base::LogFile::Hold> RequestLog::HoldRoom(uint64_t num_requests,
+                                                 size_t num_turns,
+                                                 uint64_t body) {
+  Result<base::LogFile::Hold> hold = file_->HoldRoom(
+      num_requests * base::LogFile::SizeOfRecord(RecordSize(num_turns, body)));
+  if (file_->has_failed()) (void)Noted(hold.status());
+  return hold;
 }
 
 Status RequestLog::Append(base::LogFile::Room room, LoggedHead head,

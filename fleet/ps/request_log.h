@@ -165,8 +165,13 @@ class RequestLog final {
   RequestLog& operator=(const RequestLog&) = delete;
   ~RequestLog();
 
-  // Unavailable, naming the file, when the disk is full.
-  Result<base::LogFile::Room> Reserve(size_t num_turns, uint64_t body);
+  // Unavailable, naming the file, when the disk is full, which it is not for
+  // what `hold` has.
+  Result<base::LogFile::Room> Reserve(size_t num_turns, uint64_t body,
+                                      base::LogFile::Hold* hold = nullptr);
+  // The same for so many requests that follow.
+  Result<base::LogFile::Hold> HoldRoom(uint64_t num_requests, size_t num_turns,
+                                       uint64_t body);
   // `body` is the bytes of all of its parts.
   Status Append(base::LogFile::Room room, LoggedHead head,
                 const RequestHead& request, std::span<const LoggedTurn> turns,

@@ -538,6 +538,7 @@ void PsServer::Serve(Connection& connection) {
     outcome = base::CatchExceptions([&] { return ServeOne(session); });
   }
   EndConnectionsOf(connection);
+  if (session.lane != nullptr) ReleaseRoom(*session.lane);
   if (session.worker >= 0) roster_.Leave(session.worker, session.incarnation);
   if (outcome.code() == StatusCode::kInvalidArgument ||
       outcome.code() == StatusCode::kDataLoss ||

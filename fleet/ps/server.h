@@ -58,8 +58,8 @@ struct LastSave {
 
 struct PsServerOptions {
   int32_t rank = 0;
-  // Higher each time that this server is started within a job, from 1. 0: as
-  // Serving finds it, or 1.
+  // Higher each time that this server is started within a job. 0: as Serving
+  // finds it, or 1.
   uint64_t epoch = 0;
   uint32_t num_servers = 1;
   int num_workers = 1;
@@ -290,6 +290,10 @@ class PsServer final {
     UpdateCounts waiting GUARDED_BY(mutex);
     uint64_t waiting_step GUARDED_BY(mutex) = 0;
     uint64_t before_waiting GUARDED_BY(mutex) = 0;
+    // Room in the log for the requests of an update that follow; and why there
+    // was none for one of them, so that those behind it are refused, too.
+    base::LogFile::Hold held GUARDED_BY(mutex);
+    Status no_room GUARDED_BY(mutex);
     // What the last request answered, if it took changes.
     std::vector<table::Key> taken GUARDED_BY(mutex);
     // The last pull that was counted.
@@ -492,8 +496,12 @@ class PsServer final {
                                                  const Request& request);
   Status TellRate(const std::string& name, double rate, Logged* logged);
 
-  // See server_log.cc. Room for what the request may log.
-  Result<base::LogFile::Room> ReserveLog(const Request& request);
+  // See server_log.cc. Room for what an update may log, and what of its call
+  // follows.
+  Result<base::LogFile::Room> ReserveLog(const Request& request, Lane& lane)
+      REQUIRES(lane.mutex);
+  // Gives back the room for requests that do not follow.
+  void ReleaseRoom(Lane& lane);
   // Room for a turn at every part of all tables, and for the end of a step.
   Result<base::LogFile::Room> ReserveForAll(uint64_t body);
   Status AppendLog(const Session& session, const RequestHead& head,

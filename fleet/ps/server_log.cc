@@ -81,7 +81,8 @@ std::vector<T> Chosen(std::span<const T> all, std::span<const uint32_t> places,
 
 }  // namespace
 
-Result<base::LogFile::Room> PsServer::ReserveLog(const Request& request) {
+Result<base::LogFile::Room> PsServer::ReserveLog(const Request& request,
+                                                 Lane& lane) {
   const RequestHead& head = request.head;
   if (head.count > kMaxChunkKeys) {
     return InvalidArgument("a request with ", head.count, " keys, and ",
@@ -89,23 +90,38 @@ Result<base::LogFile::Room> PsServer::ReserveLog(const Request& request) {
   }
   uint64_t body = request.body.size();
   size_t num_turns = 0;
+  uint64_t most_body = body;
+  size_t most_turns = 0;
   if ((head.flags & kFlagDense) == 0) {
     ASSIGN_OR_RETURN(const Table* const table, Find(head.table));
     if (table->sparse == nullptr) return InvalidArgument("no sparse table");
-    num_turns = table->sparse->num_shards() + 1;
+    num_turns = most_turns = table->sparse->num_shards() + 1;
   } else {
-    // A gradient that came in parts is logged with the last.
-    const auto sections =
-        base::ByteReader(request.body).TakeSpan<DenseSection>(head.count);
-    num_turns = 2 * sections.size();
-    for (const DenseSection& section : sections) {
+    // A gradient that comes in parts is logged with the last, as one.
+    body = 0;
+    for (const DenseSection& section :
+         base::ByteReader(request.body).TakeSpan<DenseSection>(head.count)) {
       if ((section.flags & kFlagLast) == 0) continue;
       ASSIGN_OR_RETURN(table::DenseTable* const table,
                        FindDense(section.table));
-      body += table->part().size() * sizeof(float);
+      body += sizeof(section) + table->part().size() * sizeof(float);
+      num_turns += 2;
     }
+    most_body = kChunkByteSize + kMaxSections * sizeof(DenseSection);
+    most_turns = 2 * kMaxSections;
   }
-  return log_->Reserve(num_turns, body);
+  if (head.num_following > 0 && !lane.held.holds()) {
+    // The first request, or the first after its connection was lost.
+    ASSIGN_OR_RETURN(lane.held, log_->HoldRoom(uint64_t{head.num_following} + 1,
+                                               most_turns, most_body));
+  }
+  return log_->Reserve(num_turns, body, &lane.held);
+}
+
+void PsServer::ReleaseRoom(Lane& lane) {
+  base::LogFile::Hold held;
+  base::MutexLock lock(lane.mutex);
+  held = std::move(lane.held);
 }
 
 Status PsServer::AppendLog(const Session& session, const RequestHead& head,

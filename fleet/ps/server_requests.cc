@@ -325,7 +325,7 @@ Status PsServer::PullCounted(Session& session, const Request& request,
     lane.last_pull = sequence;
     return OkStatus();
   }
-  ASSIGN_OR_RETURN(base::LogFile::Room room, ReserveLog(request));
+  ASSIGN_OR_RETURN(base::LogFile::Room room, ReserveLog(request, lane));
   Logged& logged = session.logged;
   logged.Clear();
   options.turns = logged.Begin();
@@ -375,9 +375,15 @@ Status PsServer::HandleUpdate(Session& session, const Request& request) {
   base::LogFile::Room room;
   Logged* logged = nullptr;
   if (log_ != nullptr) {
-    // Where the disk is full nothing is done.
-    Result<base::LogFile::Room> reserved = ReserveLog(request);
+    if ((request.head.flags & kFlagContinues) == 0) {
+      lane.held = {};
+      lane.no_room = OkStatus();
+    }
+    // Where the disk is full nothing is done, of the whole call.
+    Result<base::LogFile::Room> reserved =
+        lane.no_room.ok() ? ReserveLog(request, lane) : lane.no_room;
     if (!reserved.ok()) {
+      lane.no_room = reserved.status();
       // What is behind it on this lane may have room: it must not pass for
       // done when it comes again.
       NoteDone(lane, request.head.sequence, reserved.status());
@@ -401,6 +407,7 @@ Status PsServer::HandleUpdate(Session& session, const Request& request) {
   }
   // A step may have ended since it was noted, before these sums came.
   if (sums) NoteSums(segment);
+  if (!outcome.ok() || request.head.num_following == 0) lane.held = {};
   NoteDone(lane, request.head.sequence, outcome);
   return outcome;
 }
@@ -660,6 +667,12 @@ Status PsServer::FinishStep(const Roster::Came& came, int num_active,
 
 Result<std::span<const std::byte>> PsServer::HandleFinishStep(
     Session& session, const Request& request) {
+  if ((request.head.flags & kFlagContinues) != 0) {
+    // The step must not end without sums that found no room.
+    Lane& lane = *session.lane;
+    base::MutexLock lock(lane.mutex);
+    RETURN_IF_ERROR(lane.no_room);
+  }
   const bool idle = (request.head.flags & kFlagIdle) != 0;
   if (idle) {
     base::MutexLock lock(idle_mutex_);

@@ -72,7 +72,11 @@ struct RequestHead {
   uint32_t flags = 0;
   uint32_t timeout_ms = 0;  // for calls in which the server waits
   uint32_t end_steps = 0;   // kPush: so many steps are over after it
-  uint32_t zero = 0;
+  // Updates: so many requests of the same call may follow to this server, none
+  // of them larger than this one, or, of dense tables, than kChunkByteSize. The
+  // server takes room for all in its log, so that a disk that is full fails the
+  // first, when nothing is done yet.
+  uint32_t num_following = 0;
 };
 static_assert(sizeof(RequestHead) == 48 && base::Plain<RequestHead>);
 
@@ -93,6 +97,9 @@ inline constexpr uint32_t kFlagCounts = 2;       // kPull: u32 each behind keys
 inline constexpr uint32_t kFlagShows = 8;        // f32 show, f32 click
 inline constexpr uint32_t kFlagDense = 32;       // sections of dense tables
 inline constexpr uint32_t kFlagIdle = 64;        // kFinishStep: no gradients
+// Updates and kFinishStep: not the first request of its call. It is refused
+// when one before it found no room in the log.
+inline constexpr uint32_t kFlagContinues = 128;
 // Flags of a section:
 inline constexpr uint32_t kFlagLast = 4;    // the gradient is whole
 inline constexpr uint32_t kFlagIfNew = 16;  // kAssign: unless it has values

@@ -4,12 +4,11 @@
 // there is a log, and a server that is started again must take it and have the
 // same tables; 2, two workers; 4, no hello before.
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <memory>
 #include <vector>
-
-#include <algorithm>
 
 #include "fleet/base/log.h"
 #include "fleet/channel/message.h"
