@@ -286,7 +286,8 @@ Status Lanes::CheckLost(Lane* lane, uint32_t server, const IdleCounts& before,
     base::MutexLock lock(mutex_);
     if (answer.epoch < epochs_[server]) {
       return Unavailable("it was started again (epoch ", epochs_[server],
-                         "), and an old process of it answers (epoch ",
+                         "), and an old process of it answers, or one whose "
+                         "clock was set back (epoch ",
                          answer.epoch, ")");
     }
     is_new = epochs_[server] != 0 && answer.epoch > epochs_[server];

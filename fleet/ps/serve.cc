@@ -178,9 +178,16 @@ Status RestoreGoodbyes(const ServeOptions& options, PsServer& server) {
   return server.RestoreGoodbyes(bytes).WithContext(file);
 }
 
-// How often the server was started, this time included. 1 where nothing counts.
-Result<uint64_t> CountStart(const std::string& file) {
-  if (file.empty()) return 1;
+// Higher with every start of the server: how often it was started, this time
+// included, or, where nothing counts, the second in which it begins. Workers
+// that have heard a higher epoch refuse a server whose clock was set back.
+Result<uint64_t> EpochOfStart(const std::string& file) {
+  if (file.empty()) {
+    return static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::seconds>(
+            std::chrono::system_clock::now().time_since_epoch())
+            .count());
+  }
   uint64_t before = 0;
   if (base::Exists(file)) {
     ASSIGN_OR_RETURN(const std::string text, base::ReadFile(file));
@@ -432,7 +439,7 @@ Result<std::unique_ptr<Serving>> Serving::Start(const ServeOptions& given) {
   }
   if (server.epoch == 0) {
     ASSIGN_OR_RETURN(const std::string file, EpochFile(options));
-    ASSIGN_OR_RETURN(server.epoch, CountStart(file));
+    ASSIGN_OR_RETURN(server.epoch, EpochOfStart(file));
   }
   if (!options.last_save_file.empty()) {
     if (!note.has_value() && !server.load_folder.empty()) {

@@ -3,6 +3,7 @@
 #include "fleet/ps/serve.h"
 
 #include <cmath>
+#include <ctime>
 #include <filesystem>
 #include <numeric>
 #include <string>
@@ -708,6 +709,36 @@ TEST_F(ServingTest, AWorkerWithoutASignOfLifeIsLostThoughItsCallsAreOpen) {
   EXPECT_THAT(
       (*serving)->server().WaitUntilStopped(Soon()),
       StatusIs(StatusCode::kUnavailable, HasSubstr("worker 0 is lost")));
+}
+
+// Nothing counts its starts, and the worker that is new comes first: its
+// incarnation is none that was given before.
+TEST_F(ServingTest, AServerWithoutAnyFileAscendsWhenItIsStartedAgain) {
+  uint64_t highest = 0;
+  uint64_t epoch = 0;
+  for (int life = 0; life < 2; ++life) {
+    auto serving = Serving::Start(Options(2));
+    ASSERT_OK(serving);
+    for (uint32_t worker = 0; worker < 2; ++worker) {
+      auto raw = (*serving)->server().ConnectInProcess("a worker");
+      RequestHead head;
+      head.op = Op::kHello;
+      const std::string body =
+          channel::MessageWriter().U32(worker).U32(0).U64(0).Take();
+      const auto bytes = Ask(*raw, head, body, Soon());
+      ASSERT_OK(bytes);
+      const auto answer = DecodeHelloAnswer(*bytes);
+      ASSERT_OK(answer);
+      EXPECT_GT(answer->incarnation, highest);
+      highest = answer->incarnation;
+      epoch = answer->epoch;
+    }
+    serving->reset();
+    // As long as an epoch lasts.
+    while (static_cast<uint64_t>(std::time(nullptr)) <= epoch) {
+      std::this_thread::sleep_for(10ms);
+    }
+  }
 }
 
 // A server of which a checkpoint is being written, on a disk that is too slow
