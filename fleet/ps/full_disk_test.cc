@@ -128,12 +128,12 @@ TEST_F(FullDisk, APushOfManyRequestsIsNotHalfApplied) {
       before = Rows(*client, keys);
       pushed = client->Push(kEmb, keys, ones, Soon(), 1);
     }
-    EXPECT_THAT(pushed.ToString(), AllOf(HasSubstr("server 0"),
-                                         HasSubstr(in_the_way_.string())));
+    EXPECT_THAT(pushed.ToString(),
+                AllOf(HasSubstr("server 0"), HasSubstr(in_the_way_.string())));
     EXPECT_EQ(Rows(*client, keys), before);
     // What has room is done, and what has not is not.
-    EXPECT_OK(client->Push(kEmb, Keys(1), std::vector<float>(kDim, 1.0f),
-                           Soon()));
+    EXPECT_OK(
+        client->Push(kEmb, Keys(1), std::vector<float>(kDim, 1.0f), Soon()));
     EXPECT_FALSE(client->Push(kEmb, keys, ones, Soon(), 1).ok());
     Free();
     ASSERT_OK(client->Push(kEmb, keys, ones, Soon(), 1));
@@ -171,8 +171,7 @@ TEST_F(FullDisk, PushesOfSeveralWorkersAreNotHalfApplied) {
     for (int w = 0; w < kNumWorkers; ++w) {
       workers.emplace_back([&, w] {
         const auto at = static_cast<size_t>(w);
-        while (
-            clients[at]->Push(kEmb, keys_of(w), ones, Soon()).ok()) {
+        while (clients[at]->Push(kEmb, keys_of(w), ones, Soon()).ok()) {
           ++num_pushed[at];
         }
       });
@@ -189,7 +188,8 @@ TEST_F(FullDisk, PushesOfSeveralWorkersAreNotHalfApplied) {
 TEST_F(FullDisk, DenseGradientsOfOneCallAreNotHalfApplied) {
   Start(1);
   auto client = ClientWithTables(0);
-  for (const auto& [id, size] : {std::pair(kDense, 100'000), {kSmall, 20'000}}) {
+  for (const auto& [id, size] :
+       {std::pair(kDense, 100'000), {kSmall, 20'000}}) {
     ASSERT_OK(client->InitializeDense(
         id, std::vector<float>(static_cast<size_t>(size)), Soon()));
   }

@@ -756,8 +756,17 @@ class ServingOnASlowDisk : public ServingTest {
     ASSERT_OK(serving);
     serving_ = std::move(serving).value();
     running_ = std::thread([this] { outcome_ = serving_->Run(); });
-    client_ = Connect(*serving_, 0);
-    ASSERT_OK(client_->CreateTables(Specs(), Soon()));
+    // By hand: a worker that gives no sign of life is not watched.
+    by_hand_ = serving_->server().ConnectInProcess("worker 0");
+    RequestHead head;
+    head.op = Op::kHello;
+    ASSERT_OK(Ask(*by_hand_, head,
+                  channel::MessageWriter().U32(0).U32(0).U64(0).Take(),
+                  Soon()));
+    head.op = Op::kCreate;
+    std::vector<std::string> specs;
+    for (const table::TableSpec& spec : Specs()) specs.push_back(Encode(spec));
+    ASSERT_OK(Ask(*by_hand_, head, RequestsToCreate(specs)[0], Soon()));
     const Deadline deadline = Soon();
     while (!base::Exists(log_folder() + "/base.1.1")) {
       ASSERT_FALSE(deadline.expired());
@@ -770,8 +779,16 @@ class ServingOnASlowDisk : public ServingTest {
     EXPECT_FALSE(base::Exists(log_folder() + "/checkpoint"));
   }
 
+  void TearDown() override {
+    if (running_.joinable()) {
+      serving_->Stop(Unavailable("the test ends"));
+      running_.join();
+    }
+    ServingTest::TearDown();
+  }
+
   std::unique_ptr<Serving> serving_;
-  std::unique_ptr<PsClient> client_;
+  std::unique_ptr<channel::Channel> by_hand_;
   Status outcome_;
   std::thread running_;
 };
@@ -792,15 +809,14 @@ TEST_F(ServingOnASlowDisk, NoticesAWorkerThatStandsStill) {
   const Status ended = silent->NextSize(Soon()).status();
   EXPECT_EQ(ended.code(), StatusCode::kUnavailable) << ended;
   ExpectCheckpointIsStillWritten();
-  serving_->Stop(Unavailable("enough"));
-  running_.join();
 }
 
 TEST_F(ServingOnASlowDisk, EndsWhenTheLastWorkerHasStopped) {
   Start();
+  auto first = Connect(*serving_, 0);
   auto second = Connect(*serving_, 1);
   ExpectCheckpointIsStillWritten();
-  EXPECT_OK(client_->Stop(Soon()));
+  EXPECT_OK(first->Stop(Soon()));
   EXPECT_OK(second->Stop(Soon()));
   running_.join();
   EXPECT_OK(outcome_);
