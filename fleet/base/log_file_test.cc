@@ -306,13 +306,14 @@ TEST_F(Log, HeldRoomIsThereWhenTheDiskIsFull) {
   ASSERT_OK_AND_ASSIGN(LogFile::Hold hold, log->HoldRoom(2 * of_record));
   ASSERT_OK(MakeFolders(folder_ / "log.2"));
   std::vector<LogFile::Room> rooms;
-  Status full;
-  while (full.ok()) {
-    Result<LogFile::Room> room = log->Reserve(500);
-    full = room.status();
-    if (room.ok()) rooms.push_back(std::move(room).value());
-  }
-  EXPECT_THAT(full.ToString(), HasSubstr("log.2"));
+  const auto fill = [&] {
+    while (true) {
+      Result<LogFile::Room> room = log->Reserve(500);
+      if (!room.ok()) return room.status();
+      rooms.push_back(std::move(room).value());
+    }
+  };
+  EXPECT_THAT(fill().ToString(), HasSubstr("log.2"));
   EXPECT_EQ(rooms.size(), (4096 - 2 * of_record) / LogFile::SizeOfRecord(500));
   EXPECT_THAT(log->HoldRoom(2 * of_record).status().ToString(),
               HasSubstr("log.2"));
@@ -321,9 +322,8 @@ TEST_F(Log, HeldRoomIsThereWhenTheDiskIsFull) {
   std::filesystem::remove(folder_ / "log.2");
   EXPECT_EQ(log->Rotate(Deadline::After(std::chrono::seconds(60))).value(), 2u);
   ASSERT_OK(MakeFolders(folder_ / "log.3"));
-  while (log->Reserve(500).ok()) {
-  }
-  EXPECT_OK(log->Reserve(1000, &hold).status());
+  EXPECT_THAT(fill().ToString(), HasSubstr("log.3"));
+  ASSERT_OK_AND_ASSIGN(LogFile::Room last, log->Reserve(1000, &hold));
   // It has given all.
   EXPECT_FALSE(log->Reserve(1000, &hold).ok());
   std::filesystem::remove(folder_ / "log.3");
