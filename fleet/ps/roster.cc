@@ -35,6 +35,8 @@ void Roster::KnowStopped(int worker, uint64_t incarnation) {
   it.incarnation = incarnation;
   it.seen = true;
   it.stopped = true;
+  it.may_say_again = true;
+  it.left = std::chrono::steady_clock::now();
   changed_.NotifyAll();
 }
 
@@ -95,6 +97,7 @@ Status Roster::Enter(int worker, uint64_t incarnation) {
   }
   it.seen = true;
   it.stopped = false;
+  it.may_say_again = false;
   ++it.num_connections;
   changed_.NotifyAll();
   return OkStatus();
@@ -454,10 +457,16 @@ Status Roster::WaitUntilStopped(Deadline deadline) {
     bool all_stopped = true;
     bool any_stopped = false;
     std::string lost;
+    Deadline next = NextLossLocked();
     for (int i = 0; i < options_.num_workers; ++i) {
       const Worker& worker = workers_[static_cast<size_t>(i)];
       all_stopped = all_stopped && !NeededLocked(worker);
       any_stopped = any_stopped || worker.stopped;
+      const Deadline again = Deadline::At(worker.left + options_.grace);
+      if (worker.may_say_again && !again.expired()) {
+        all_stopped = false;
+        next = Earlier(next, again);
+      }
       if (LostLocked(worker)) {
         lost += base::Concat(lost.empty() ? "" : ", ", "worker ", i);
       }
@@ -471,7 +480,7 @@ Status Roster::WaitUntilStopped(Deadline deadline) {
     if (deadline.expired()) {
       return DeadlineExceeded("have not stopped: ", MissingLocked({}));
     }
-    changed_.WaitUntil(mutex_, Earlier(deadline, NextLossLocked()));
+    changed_.WaitUntil(mutex_, Earlier(deadline, next));
   }
 }
 

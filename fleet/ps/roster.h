@@ -25,7 +25,8 @@ struct RosterOptions {
   // Incarnations that are given begin above those of lower epochs.
   uint64_t epoch = 1;
   // A worker whose last connection ended without a good-bye counts as lost
-  // after this, unless it is back.
+  // after this, unless it is back. One that said good-bye in an earlier life of
+  // the server may not have been answered: for so long it may say it again.
   std::chrono::milliseconds grace = std::chrono::seconds(1);
   // Barriers do not wait for lost workers, and go on. Otherwise they fail.
   bool go_on_without_lost = false;
@@ -159,7 +160,8 @@ class Roster final {
   // Whether a cut waits for turns to end.
   bool cut_wanted() const { return num_cuts_wanted_ > 0; }
 
-  // Ok when every worker has stopped. DeadlineExceeded names those that have
+  // Ok when every worker has stopped, and had the time to say good-bye again
+  // where that was in an earlier life. DeadlineExceeded names those that have
   // not; Unavailable those that were lost, or that all were where barriers go
   // on without them.
   Status WaitUntilStopped(Deadline deadline);
@@ -177,6 +179,7 @@ class Roster final {
   struct Worker {
     bool seen = false;
     bool stopped = false;
+    bool may_say_again = false;  // its good-bye, of an earlier life
     bool was_at_barrier = false;
     bool is_back = false;  // an earlier incarnation was at a barrier
     int num_connections = 0;

@@ -187,6 +187,24 @@ TEST(Roster, TheViewAscendsWithServersThatAreStartedAgain) {
   EXPECT_EQ(roster.view(), begin + 3);
 }
 
+// A server may be killed after it has written a good-bye down, and before it
+// answers. Who has no answer says it again.
+TEST(Roster, WaitsForGoodbyesThatMayNotHaveBeenAnswered) {
+  Roster roster({.num_workers = 1, .epoch = 2, .grace = 1h});
+  roster.KnowStopped(0, 77);
+  EXPECT_THAT(roster.WaitUntilStopped(Deadline::After(10ms)),
+              HasCode(StatusCode::kDeadlineExceeded));
+  ASSERT_OK(roster.Enter(0, 77));
+  roster.Stop(0, 77);
+  EXPECT_OK(roster.WaitUntilStopped(Soon()));
+}
+
+TEST(Roster, WaitsForThemForSomeTimeOnly) {
+  Roster roster({.num_workers = 1, .epoch = 2, .grace = 10ms});
+  roster.KnowStopped(0, 77);
+  EXPECT_OK(roster.WaitUntilStopped(Soon()));
+}
+
 // A server that was started again does not wait for those that had said
 // good-bye to it before.
 TEST(Roster, DoesNotWaitForWorkersThatStoppedInAnEarlierLife) {

@@ -106,7 +106,9 @@ bool IsThere(const std::string& path) {
   return ::lstat(path.c_str(), &facts) == 0;
 }
 std::string NewBackup(State& state) {
-  return state.backups + "/" + std::to_string(state.num_backups++);
+  // Several processes of a point may die, one after the other.
+  return state.backups + "/" + std::to_string(::getpid()) + "." +
+         std::to_string(state.num_backups++);
 }
 
 void RawRename(const std::string& from, const std::string& to) {

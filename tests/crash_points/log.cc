@@ -2,23 +2,22 @@
 
 // A server with a log and checkpoints, and a worker in a process of its own.
 // The server is ended at a point and started again; the worker goes on. What it
-// counted as acknowledged is in the tables, once.
+// counted as acknowledged is in the tables, once. So it is when the server that
+// was started again is ended, too.
 
 #include <chrono>
 #include <map>
 #include <memory>
-#include <netinet/in.h>
 #include <string>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
 
-#include "fleet/base/check.h"
 #include "fleet/ps/client.h"
 #include "fleet/ps/server.h"
 
+#include "tests/crash_points/door.h"
 #include "tests/crash_points/points.h"
 
 namespace fleet::crash_points {
@@ -40,31 +39,9 @@ constexpr int kRounds = 12;
 
 Deadline Soon() { return Deadline::After(std::chrono::seconds(30)); }
 
-// A socket that stays open over restarts, as a launcher keeps it.
-struct Door {
-  int socket = -1;  // a plain number: children of a fork have it too
-  channel::Address address;
-
-  Door() {
-    sockaddr_in at = {};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(at);
-    auto* const generic = reinterpret_cast<sockaddr*>(&at);
-    socket = ::socket(AF_INET, SOCK_STREAM, 0);
-    FLEET_CHECK(::bind(socket, generic, size) == 0);
-    FLEET_CHECK(::listen(socket, 64) == 0);
-    FLEET_CHECK(::getsockname(socket, generic, &size) == 0);
-    address.host = "127.0.0.1";
-    address.port = ntohs(at.sin_port);
-  }
-  Door(const Door&) = delete;
-  Door& operator=(const Door&) = delete;
-  ~Door() { (void)::close(socket); }
-};
-
+// It is ended at the point unless it is the last of this point.
 Status Serve(const Point& point, Shared& shared, const Door& door,
-             ps::Durability durability, uint64_t epoch) {
+             ps::Durability durability, uint64_t epoch, bool is_last) {
   ps::PsServerOptions options;
   options.epoch = epoch;
   options.worker_grace = std::chrono::seconds(30);
@@ -73,7 +50,7 @@ Status Serve(const Point& point, Shared& shared, const Door& door,
   options.log_folder = (point.files() / "log").string();
   options.log_segment_byte_size = 256 << 10;
   options.checkpoint_byte_size = 600 << 10;
-  if (epoch == 1) point.Arm(shared);
+  if (!is_last) point.Arm(shared);
   ps::PsServer server(options);
   RETURN_IF_ERROR(server.OpenLog());
   RETURN_IF_ERROR(server.ListenOn(::dup(door.socket)));
@@ -199,42 +176,59 @@ Status Train(Shared& shared, const Door& door, bool may_lose) {
   return OkStatus();
 }
 
-Result<End> TryOne(const Point& point, Shared& shared,
+// The servers end at these points, one after the other, and one that is not
+// ended follows. Well: the last of them came to its end before its point did.
+Result<End> TryOne(const std::vector<Point>& points, Shared& shared,
                    ps::Durability durability) {
   const Door door;
   // With `log` a host that dies may lose the last 50 ms.
   const bool may_lose =
-      durability == ps::Durability::kLog && point.disk != kDiskKeeps;
-  const auto start = [&](uint64_t epoch) {
-    return Start(shared, [&, epoch] {
-      return Serve(point, shared, door, durability, epoch);
-    });
-  };
-  pid_t server = start(1);
+      durability == ps::Durability::kLog && points.back().disk != kDiskKeeps;
   const pid_t worker =
       Start(shared, [&] { return Train(shared, door, may_lose); });
-  End end = WaitFor(server);
-  const bool was_killed = end == End::kKilled;
-  if (was_killed) end = WaitFor(start(2));
+  End end = End::kKilled;
+  size_t num_killed = 0;
+  for (size_t life = 0; end == End::kKilled && life <= points.size(); ++life) {
+    const bool is_last = life == points.size();
+    const Point& point = is_last ? points.back() : points[life];
+    num_killed = life;
+    end = Run(shared, [&] {
+      return Serve(point, shared, door, durability, life + 1, is_last);
+    });
+  }
   if (end != End::kWell) (void)::kill(worker, SIGKILL);
   const End of_worker = WaitFor(worker);
   if (end != End::kWell || of_worker != End::kWell) {
     return DataLoss(shared.failure);
   }
-  return was_killed ? End::kKilled : End::kWell;
+  return num_killed + 1 == points.size() ? End::kWell : End::kKilled;
 }
 
 }  // namespace
 
 Scenario Log() {
   return {"log", true, [](const Point& point, Shared& shared) {
-            return TryOne(point, shared, ps::Durability::kLog);
+            return TryOne({point}, shared, ps::Durability::kLog);
           }};
 }
 
 Scenario LogSync() {
   return {"log-sync", true, [](const Point& point, Shared& shared) {
-            return TryOne(point, shared, ps::Durability::kLogSync);
+            return TryOne({point}, shared, ps::Durability::kLogSync);
+          }};
+}
+
+Scenario Recovery() {
+  return {"recovery", true,
+          [](const Point& point, Shared& shared) -> Result<End> {
+            // The first server ends before, in or after a checkpoint, and long
+            // before the worker does.
+            Point first = point;
+            first.at = 100 + point.at % 6 * 30;
+            ASSIGN_OR_RETURN(const End end, TryOne({first, point}, shared,
+                                                   ps::Durability::kLogSync));
+            // Where the first ended earliest, the second has the most points.
+            return point.at % 6 == 0 ? end : End::kKilled;
           }};
 }
 

@@ -138,7 +138,7 @@ int main(int argc, char** argv) {
       which.verbose = true;
     } else if (word.starts_with("-")) {
       std::fprintf(stderr,
-                   "usage: crash_points [files|saves|log|log-sync] [--at N] "
+                   "usage: crash_points [SCENARIO] [--at N] "
                    "[--one-of N] [--seed N] [--disk 0|1|2] [--verbose]\n");
       return 2;
     } else {
@@ -146,7 +146,9 @@ int main(int argc, char** argv) {
     }
   }
   int num_failed = 0;
-  for (const Scenario& scenario : {Files(), Saves(), Log(), LogSync()}) {
+  for (const Scenario& scenario :
+       {Files(), Saves(), SaveOfFirst(), SaveOfSecond(), Log(), LogSync(),
+        Recovery(), TakeOver()}) {
     if (!which.only.empty() && which.only != scenario.name) continue;
     num_failed += TryAll(scenario, which);
   }

@@ -80,6 +80,13 @@ Scenario Files();    // files of every kind that are replaced
 Scenario Saves();    // two servers save two tables: bases, deltas
 Scenario Log();      // a server with a log, killed and started again
 Scenario LogSync();  // the same, acknowledged when it is on the disk
+// The server that was started again is ended as well.
+Scenario Recovery();
+// Servers go on from the logs of another number of servers.
+Scenario TakeOver();
+// One of two servers is ended while they save, and started again.
+Scenario SaveOfFirst();
+Scenario SaveOfSecond();
 
 }  // namespace fleet::crash_points
 

@@ -8,7 +8,16 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Of the points of a scenario, one of so many is tried, drawn by the seed.
-ONE_OF = {"files": 2, "saves": 8, "log": 8, "log-sync": 8}
+ONE_OF = {
+    "files": 2,
+    "saves": 8,
+    "save-of-0": 12,
+    "save-of-1": 12,
+    "log": 8,
+    "log-sync": 8,
+    "recovery": 16,
+    "take-over": 24,
+}
 SEED = 1
 
 
