@@ -314,10 +314,12 @@ Status GeoSync::ExchangeRows(GeoRows& rows) {
                                 deadline(), &last.sending));
   }
   // The servers name a key once. Where they have, and its row did not come, any
-  // row may be another now.
-  const bool any = std::exchange(last.missed_theirs, true);
+  // row may be another now; so it may where a server has lost updates.
+  bool any = std::exchange(last.missed_theirs, true);
   ASSIGN_OR_RETURN(std::vector<Key> theirs,
                    client_.TakeChanges(rows.id(), deadline()));
+  const uint64_t lost = client_.num_lost_updates();
+  any = any || std::exchange(last.lost_updates, lost) != lost;
   {
     base::MutexLock lock(mutex_);
     rows.ForgetUnknown(theirs);

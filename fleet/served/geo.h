@@ -123,6 +123,7 @@ class GeoSync final : public Mode {
     GeoRows::Changes mine;
     ps::PsClient::Unfinished sending;  // of mine
     bool missed_theirs = false;
+    uint64_t lost_updates = 0;  // by servers, as they were known then
   };
 
   // Held for the length of an exchange; before mutex_.

@@ -25,10 +25,12 @@ constexpr size_t kNumRows = 40'000;
 constexpr size_t kNumWeights = 300'000;
 
 struct Worker {
-  Worker(PsCluster& cluster, int index) : client(cluster.Client(index)) {
-    std::vector<ServedTable> tables = {SparseServed(0, "emb", 2),
-                                       DenseServed(1, "w", kNumWeights),
-                                       DenseServed(2, "b", 2)};
+  Worker(PsCluster& cluster, int index,
+         std::vector<ServedTable> tables = {SparseServed(0, "emb", 2),
+                                            DenseServed(1, "w", kNumWeights),
+                                            DenseServed(2, "b", 2)},
+         const ps::PsClientOptions& client_options = {})
+      : client(cluster.Client(index, client_options)) {
     std::get<table::SparseTableOptions>(tables[0].spec.table).num_geo_workers =
         cluster.num_workers();
     SynchronizerOptions options;
@@ -168,6 +170,32 @@ TEST(GeoMode, LearnsOfTheOthersChangesWhenTheirRowsDidNotCome) {
       EXPECT_THAT(worker.rows, Each(0.0f));
     });
   }
+}
+
+TEST(GeoMode, HasTheRowsOfAServerThatHasLostUpdates) {
+  PsCluster cluster(1, 1);
+  Worker worker(cluster, 0, {SparseServed(0, "emb", 2)},
+                {.reconnect_for = std::chrono::seconds(30),
+                 .on_data_loss = ps::OnDataLoss::kGoOn});
+  const auto step = [&](float by) {
+    worker.Look();
+    const std::vector<float> gradients(worker.rows.size(), 2 * by);
+    const GradientsOfIds given{worker.ids, gradients};
+    EXPECT_OK(worker.sync->Offer(kRows, {&given, 1}, {}));
+    return worker.sync->EndStep({});
+  };
+  ASSERT_OK(step(4));
+  cluster.End(0);
+  cluster.Start(0, {.epoch = 2});
+  ASSERT_OK(step(2));
+  EXPECT_GT(worker.client->num_lost_updates(), 0u);
+  ASSERT_OK(step(1));
+  // Rows begin with one, and the first step is lost.
+  worker.Look();
+  EXPECT_THAT(worker.rows, Each(-2.0f));
+  const std::vector<table::Key> keys(worker.ids.begin(), worker.ids.end());
+  ASSERT_OK(worker.client->Pull(kRows, keys, worker.rows, {}, Soon()));
+  EXPECT_THAT(worker.rows, Each(-2.0f));
 }
 
 }  // namespace
