@@ -19,10 +19,6 @@ using base::Deadline;
 using ops::FloatsOf;
 using ops::MutableFloatsOf;
 
-// A save in which a server was started again is made anew, but somebody who
-// kills servers shall not hold up a worker for ever.
-constexpr int kSaveAttempts = 3;
-
 // Writes into `env` what `options` wish and it does not say.
 void TakeWishes(const ServerOptions& options, const cluster::Role& role,
                 cluster::Environment& env) {
@@ -205,15 +201,7 @@ Status ParameterWorker::Save(const std::string& folder,
     }
   }
   RETURN_IF_ERROR(Flush());
-  for (int left = kSaveAttempts - 1;; --left) {
-    const uint64_t before = client_->num_server_restarts();
-    const Status saved = client_->Save(folder, save, deadline());
-    if (saved.code() != StatusCode::kFailedPrecondition || left == 0 ||
-        client_->num_server_restarts() == before) {
-      return saved;
-    }
-    FLEET_LOG(WARNING) << "worker " << role_.index << " saves again: " << saved;
-  }
+  return client_->Save(folder, save, deadline());
 }
 
 Status ParameterWorker::Load(const std::string& folder) {

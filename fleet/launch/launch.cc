@@ -323,8 +323,9 @@ struct ServerLogs {
 // same name, too.
 ServerLogs PlaceServerLogs(const LaunchOptions& options,
                            const cluster::Environment& env) {
-  const std::string job = base::FileNameOf(
-      cluster::Find(env, "PADDLE_JOB_ID").value_or(kUnnamedJob));
+  const std::string_view name =
+      cluster::Find(env, "PADDLE_JOB_ID").value_or("");
+  const std::string job = base::FileNameOf(name.empty() ? kUnnamedJob : name);
   const auto given = cluster::Find(env, "FLEET_PS_LOG_DIR");
   if (given.has_value() && !given->empty()) {
     std::random_device random;

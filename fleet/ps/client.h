@@ -228,7 +228,8 @@ class PsClient final {
   // failure, the saves before it do. Its number is one more than the highest in
   // the folder. It is one cut: turns end for a moment, in which every server
   // notes what it has, and go on while that is written.
-  // FailedPrecondition when a server was started again meanwhile.
+  // Where a server is started again meanwhile it is made anew, with another
+  // cut; FailedPrecondition when that happens time and again.
   struct SaveOptions {
     // A delta is what changed since the last save that counts or was loaded. It
     // is a base all the same where that is in another folder, or where deltas
@@ -243,6 +244,7 @@ class PsClient final {
   // Save in two calls: BeginSave inside of the caller's cut, of which the save
   // is, and FinishSave, which waits until it is written and makes it count,
   // when the cut has ended: the tables are written beside what workers send.
+  // FailedPrecondition when a server was started again meanwhile.
   struct BegunSave {
     uint64_t token = 0;
     std::string folder;
@@ -331,6 +333,8 @@ class PsClient final {
   Status AskFirst(const char* what, Op op, uint64_t number, Deadline deadline);
   // Where a save goes to and what it builds on; then, inside of a cut, what is
   // in it.
+  Status SaveOnce(const std::string& folder, const SaveOptions& options,
+                  Deadline deadline);
   Result<BegunSave> PrepareSave(const std::string& folder,
                                 const SaveOptions& options, Deadline deadline);
   Status CutSave(BegunSave& save, Deadline deadline);

@@ -32,10 +32,28 @@ RequestHead HeadOf(Op op, TableId table = {}) {
   return head;
 }
 
+// A save in which a server was started again is made anew, but somebody who
+// kills servers shall not hold up a worker for ever.
+constexpr int kSaveAttempts = 3;
+
 }  // namespace
 
 Status PsClient::Save(const std::string& folder, const SaveOptions& options,
                       Deadline deadline) {
+  for (int left = kSaveAttempts - 1;; --left) {
+    const uint64_t before = num_server_restarts();
+    Status saved = SaveOnce(folder, options, deadline);
+    if (saved.code() != StatusCode::kFailedPrecondition || left == 0 ||
+        num_server_restarts() == before) {
+      return saved;
+    }
+    FLEET_LOG(WARNING) << "worker " << options_.worker
+                       << " saves again: " << saved;
+  }
+}
+
+Status PsClient::SaveOnce(const std::string& folder, const SaveOptions& options,
+                          Deadline deadline) {
   ASSIGN_OR_RETURN(BegunSave save, PrepareSave(folder, options, deadline));
   const Result<uint64_t> cut = BeginCut(deadline);
   Status outcome = cut.status();
