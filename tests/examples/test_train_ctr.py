@@ -60,12 +60,11 @@ def job(tmp_path):
 
 
 def test_a_killed_server_loses_nothing_that_it_logged(job):
-    flags = ("--steps", "400", "--keys", "5001", "--durability", "log-sync")
+    flags = ("--steps", "800", "--keys", "5001", "--durability", "log-sync")
     places = ("--server_num=2", "--worker_num=2", "--max_restarts=2")
     process = job.start(*places, str(TRAIN_CTR), *flags)
     job.wait_for_text("workerlog.0", "step 50 ")
     job.kill("server", 0)
-    job.wait_for_text("workerlog.0", "step 150 ")
     job.kill("server", 1)
     done = job.finish(process)
     assert done.returncode == 0, done.stdout + done.stderr
