@@ -152,7 +152,7 @@ class LogFile final {
   CondVar given_back_;
   Status failure_ GUARDED_BY(mutex_);
   std::shared_ptr<Segment> current_ GUARDED_BY(mutex_);
-  // Of all holds. There is always room for it in the current segment.
+  // The bytes of all holds. The current segment always has room for them.
   uint64_t held_ GUARDED_BY(mutex_) = 0;
   uint64_t next_number_ GUARDED_BY(mutex_) = 1;
   // All that are not removed, by number.

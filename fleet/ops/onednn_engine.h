@@ -15,7 +15,7 @@ inline dnnl::engine& OneDnnEngine() {
   return engine;
 }
 
-// Of each thread: work on one stream runs in order.
+// A stream for each thread: work on one runs in order.
 inline dnnl::stream& OneDnnStream() {
   thread_local dnnl::stream stream(OneDnnEngine());
   return stream;

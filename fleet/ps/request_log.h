@@ -169,7 +169,7 @@ class RequestLog final {
   // what `hold` has.
   Result<base::LogFile::Room> Reserve(size_t num_turns, uint64_t body,
                                       base::LogFile::Hold* hold = nullptr);
-  // The same for so many requests that follow.
+  // Room for so many requests that follow.
   Result<base::LogFile::Hold> HoldRoom(uint64_t num_requests, size_t num_turns,
                                        uint64_t body);
   // `body` is the bytes of all of its parts.

@@ -209,7 +209,7 @@ class Worker final {
     return OkStatus();
   }
 
-  // Of pushes that are acknowledged in any order, the latest begun counts.
+  // Pushes are acknowledged in any order; the one that was begun last counts.
   void NoteAcknowledged(int server, int64_t begun) {
     std::atomic<int64_t>& latest = history_.latest_acknowledged(server);
     int64_t before = latest;
