@@ -115,6 +115,8 @@ int TryAll(const Scenario& scenario, const Which& which) {
   std::printf("%s: %llu points, %llu tried, %d not survived\n", scenario.name,
               static_cast<unsigned long long>(num_points),
               static_cast<unsigned long long>(num_tried), num_failed);
+  // Else the processes of the next scenario print it as well.
+  std::fflush(stdout);
   return num_failed;
 }
 
