@@ -9,10 +9,9 @@
 //   fleet::RemoteParameters parameters(*worker, net->named_parameters(), sgd);
 //   for (auto& batch : *loader) {
 //     net->zero_grad();
-//     torch::Tensor rows = embedding(batch.ids);         // from the servers
-//     Loss(net(rows), batch.y).backward();               // gradients of rows
-//     go parameters.EndStep();                              // instead of
-//     step()
+//     torch::Tensor rows = embedding(batch.ids);   // from the servers
+//     Loss(net(rows), batch.y).backward();         // gradients of rows leave
+//     parameters.EndStep();                        // in place of step()
 //   }
 //   RETURN_IF_ERROR(worker->Stop());
 //
