@@ -20,13 +20,11 @@ uint64_t SeedOf(uint64_t seed, const std::string& name) {
 
 // Whether a row that a step does not name changes in it.
 bool ChangesAllRows(const table::UpdateOptions& update) {
-  return !optim::UpdatesOnlyGivenRows(update.rule) || update.decay.l1 != 0.0 ||
-         update.decay.l2 != 0.0 || update.decay.decoupled != 0.0;
-}
-
-bool IsLazy(const table::UpdateOptions& update) {
+  if (update.decay.l1 != 0.0 || update.decay.l2 != 0.0) return true;
   const auto* adam = std::get_if<optim::Adam>(&update.rule);
-  return adam != nullptr && adam->lazy;
+  const bool lazy = adam != nullptr && adam->lazy;
+  return !optim::UpdatesOnlyGivenRows(update.rule) ||
+         (update.decay.decoupled != 0.0 && !lazy);
 }
 
 }  // namespace
@@ -94,9 +92,9 @@ Result<ServedTable> TableMaker::Sparse(table::TableId id,
   }
   options.update.drop_nonfinite = strategy_.drop_nonfinite;
   RETURN_IF_ERROR(TakeExtras(parameter, options));
-  options.count_missed_steps =
-      strategy_.mode == PsMode::kSync && ChangesAllRows(options.update) &&
-      !IsLazy(options.update) && !options.show_click.has_value();
+  options.count_missed_steps = strategy_.mode == PsMode::kSync &&
+                               ChangesAllRows(options.update) &&
+                               !options.show_click.has_value();
   if (strategy_.mode == PsMode::kGeo) {
     options.num_geo_workers = role_.worker_num;
   }

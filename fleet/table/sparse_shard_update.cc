@@ -94,13 +94,16 @@ void SparseShard::CatchUp(float* row) const {
   if (missed <= 0) return;
   const uint64_t done = step_ - static_cast<uint64_t>(missed);
   StoreInteger(row, layout_.done_steps, static_cast<uint32_t>(step_));
-  if (optim::UpdatesOnlyGivenRows(options.rule)) return;
+  // A regularizer is a gradient, so it changes all rows whatever the rule is.
+  const bool decays = options.decay.l1 != 0.0 || options.decay.l2 != 0.0;
+  if (optim::UpdatesOnlyGivenRows(options.rule) && !decays) return;
 
   // Values that did not move for so many steps never will: what moves them only
-  // fades.
+  // fades. A decay goes on moving them unless the state stands still, too.
   constexpr uint64_t kStill = 64;
   const size_t dim = layout_.dim;
-  std::vector<float> before(row, row + dim);
+  const size_t watched = decays ? dim * (1 + layout_.num_state) : dim;
+  std::vector<float> before(row, row + watched);
   const optim::Slice<float> slice = SliceOf(row, zeros_.data(), dim);
   for (uint64_t step = done; step < step_; ++step) {
     std::array<float, optim::kMaxPowers> powers;
@@ -109,14 +112,15 @@ void SparseShard::CatchUp(float* row) const {
     update.slices = std::span(&slice, 1);
     update.powers = {&powers[0], &powers[1]};
     update.learning_rate = RateOfStep(options.learning_rate, step);
-    update.decay.decoupled = options.decay.decoupled;
+    update.decay = options.decay;
     optim::Apply(options.rule,
                  std::span<const optim::Update<float>>(&update, 1));
     if ((step - done + 1) % kStill != 0) continue;
-    if (std::memcmp(before.data(), row, dim * sizeof(float)) == 0) {
+    if (std::memcmp(before.data(), row, watched * sizeof(float)) == 0) {
+      if (decays) return;
       return FadeState(options.rule, row + dim, dim, step_ - step - 1);
     }
-    before.assign(row, row + dim);
+    before.assign(row, row + watched);
   }
 }
 

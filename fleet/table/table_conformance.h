@@ -326,6 +326,35 @@ TEST_P(SparseTableConformance, StepsThatPassedARowByHadTheRatesOfTheirTime) {
   EXPECT_FLOAT_EQ(Pulled(*told, {3})[0], before - 0.5f);
 }
 
+TEST_P(SparseTableConformance, StepsThatPassedARowByLetItDecay) {
+  for (const optim::UpdateRule& rule :
+       {optim::UpdateRule(optim::Sgd{}), optim::UpdateRule(optim::Adagrad{}),
+        optim::UpdateRule(optim::Momentum{.mu = 0.5}),
+        optim::UpdateRule(optim::Adam{.lazy = true})}) {
+    for (const optim::Decay& decay :
+         {optim::Decay{.l1 = 0.02}, optim::Decay{.l2 = 0.3}}) {
+      SparseTableOptions options = Options();
+      options.update.rule = rule;
+      options.update.decay = decay;
+      options.update.learning_rate.schedule = PiecewiseDecay{{50}, {0.5, 0.1}};
+      options.count_missed_steps = true;
+      auto passed = Make(options);
+      auto every = Make(options);
+      for (int step = 0; step < 200; ++step) {
+        for (SparseTable* table : {passed.get(), every.get()}) {
+          const float g = step == 0 ? 1.0f : 0.0f;
+          if (step == 0 || table == every.get()) {
+            ASSERT_OK(
+                table->Push(std::vector<Key>{1}, std::vector<float>{g, -g}));
+          }
+          table->EndStep();
+        }
+      }
+      EXPECT_EQ(Pulled(*passed, {1}), Pulled(*every, {1}));
+    }
+  }
+}
+
 // A row has 32 bits of the number of its step.
 TEST_P(SparseTableConformance, StepsThatPassedARowByAreCountedBeyond32Bits) {
   SparseTableOptions options = Options();
