@@ -61,14 +61,13 @@ void SumRows(const std::vector<uint32_t>& numbers, size_t width, const T* from,
 MergedRows MergeRows(const at::Tensor& gradient) {
   const bool plain = gradient.device().is_cpu() && !gradient.is_coalesced() &&
                      (gradient.scalar_type() == at::kFloat ||
-                      gradient.scalar_type() == at::kDouble) &&
-                     gradient._values().is_contiguous();
+                      gradient.scalar_type() == at::kDouble);
   if (!plain) {
     const at::Tensor merged = gradient.coalesce();
     return {merged.indices()[0].contiguous(), merged.values()};
   }
   const at::Tensor indices = gradient._indices()[0].contiguous();
-  const at::Tensor values = gradient._values();
+  const at::Tensor values = gradient._values().contiguous();
   std::vector<int64_t> distinct;
   const std::vector<uint32_t> numbers = NumberIndices(
       indices.const_data_ptr<int64_t>(), indices.numel(), distinct);

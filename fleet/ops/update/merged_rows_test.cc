@@ -65,6 +65,9 @@ TEST(MergedRows, TakeValuesThatAreNotContiguous) {
   EXPECT_TRUE(
       at::allclose(at::zeros({5, 4}).index_add(0, merged.rows, merged.values),
                    expected, 1e-5, 1e-5));
+  // In the order of rows that are contiguous.
+  EXPECT_TRUE(
+      merged.rows.equal(MergeRows(Sparse(rows, values.contiguous(), 5)).rows));
 }
 
 TEST(JoinedRows, AreTheSumOfAll) {
