@@ -20,7 +20,7 @@ def environment():
     return {
         **env,
         "PYTHONPATH": str(HERE.parent.parent / "python"),
-        "OMP_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         "PYTHONUNBUFFERED": "1",
         "FLEET_TIMEOUT": "60",
         "FLEET_START_TIMEOUT": "60",

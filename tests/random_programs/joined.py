@@ -4,12 +4,15 @@
 import dataclasses
 import re
 
+import clicks
 from make import make
 from model import names_in
 
 _NAMED = re.compile(r"\b([vwxl])(\d+)\b")
 STEP = 1000  # names of one model count below this
-_TABLE = re.compile(r"F\.embedding\([^()]*, (w\d+), sparse=True\)")
+_TABLE = re.compile(
+    r"F\.embedding\([^()]*, (w\d+)(?:, padding_idx=-?\d+)?, sparse=True\)"
+)
 
 
 def _moved(text, by):
@@ -69,9 +72,13 @@ def servable(model):
 
 
 def servable_models(first, count, batch=4):
-    """`count` models from the number `first` on that servers can train together, and the
-    numbers that were looked at."""
-    found, number = [], first
+    """`count` models from the number `first` on that servers can train together, half of
+    them models of clicks, and the numbers that were looked at."""
+    found = [
+        clicks.draw(first + i, batch).finish("0.1", "None").pruned()
+        for i in range(count // 2)
+    ]
+    found, number = [model for model in found if servable(model)], first
     while len(found) < count:
         model = make(number).pruned()
         number += 1

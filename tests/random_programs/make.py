@@ -3,6 +3,7 @@
 
 import dataclasses
 
+import clicks
 import optimizers
 from draw import Draw
 from recipes import load
@@ -16,8 +17,16 @@ def focus(number):
     return _NAMES[number % len(_NAMES)]
 
 
+def of_clicks(number):
+    """Whether this is a model of clicks, one of sixteen numbers: over some thousand, no
+    op loses its focus to them."""
+    return number % 16 == number // len(_NAMES) % 16
+
+
 def make(number):
     """The model `number`; the same in every process."""
+    if of_clicks(number):
+        return _finished(clicks.draw(number))
     d = Draw(number)
     if d.chance(0.8):
         d.feed((d.batch, *d.sizes(d.one_of(1, 1, 2))))
@@ -41,6 +50,10 @@ def make(number):
                 done = d.attempt(lambda d: _RECIPES[op](d, op))
             if done:
                 break
+    return _finished(d)
+
+
+def _finished(d):
     dtype = "float64" if d.chance(0.1) else "float32"
     model = d.finish(optimizers.rate(d), optimizers.optimizer(d))
     return dataclasses.replace(model, dtype=dtype)

@@ -23,4 +23,5 @@ def test_two_ranks_agree_with_one_process(tmp_path, part):
 def test_synchronous_servers_agree_with_one_process(tmp_path, first):
     (line,) = jobs.served(tmp_path, first, 6)
     assert line["failures"] == []
+    assert line["notes"] == []  # it was compared
     assert "send" in line["ops"]
