@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Updates of many requests that find the disk of a log full.
+// Servers with a log whose disk is full or fails.
 
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <numeric>
+#include <random>
 #include <string>
+#include <sys/resource.h>
 #include <thread>
 #include <vector>
 
 #include "fleet/ps/wire.h"
-#include "fleet/testing/ps_fixtures.h"
-#include "fleet/testing/temporary_folder.h"
+#include "fleet/testing/server_log_fixtures.h"
 
 namespace fleet::ps {
 namespace {
@@ -21,7 +23,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr TableId kSmall{2};
-constexpr size_t kDim = 4;
 
 // Servers with logs of small segments, of which the next cannot be made after
 // Fill, as if the disk were full.
@@ -78,7 +79,7 @@ class FullDisk : public testing::Test {
     auto client = Client(worker);
     table::SparseTableOptions sparse;
     sparse.name = "emb";
-    sparse.dim = kDim;
+    sparse.dim = kLogDim;
     sparse.initializer = table::ConstantInit{0.0f};
     sparse.update.learning_rate.base = 1.0;
     DenseSpec dense;
@@ -106,7 +107,7 @@ std::vector<Key> Keys(size_t count) {
 }
 
 std::vector<float> Rows(PsClient& client, const std::vector<Key>& keys) {
-  std::vector<float> rows(keys.size() * kDim);
+  std::vector<float> rows(keys.size() * kLogDim);
   EXPECT_OK(client.Pull(kEmb, keys, rows, {.training = false}, Soon()));
   return rows;
 }
@@ -119,7 +120,7 @@ TEST_F(FullDisk, APushOfManyRequestsIsNotHalfApplied) {
     Start(1);
     auto client = ClientWithTables(0);
     const std::vector<Key> keys = Keys(num_keys);
-    const std::vector<float> ones(num_keys * kDim, 1.0f);
+    const std::vector<float> ones(num_keys * kLogDim, 1.0f);
     ASSERT_OK(client->Push(kEmb, keys, ones, Soon()));
     Fill(0);
     std::vector<float> before;
@@ -133,13 +134,13 @@ TEST_F(FullDisk, APushOfManyRequestsIsNotHalfApplied) {
     EXPECT_EQ(Rows(*client, keys), before);
     // What has room is done, and what has not is not.
     EXPECT_OK(
-        client->Push(kEmb, Keys(1), std::vector<float>(kDim, 1.0f), Soon()));
+        client->Push(kEmb, Keys(1), std::vector<float>(kLogDim, 1.0f), Soon()));
     EXPECT_FALSE(client->Push(kEmb, keys, ones, Soon(), 1).ok());
     Free();
     ASSERT_OK(client->Push(kEmb, keys, ones, Soon(), 1));
     std::vector<float> expected = before;
     for (float& x : expected) x -= 1;
-    for (size_t i = 0; i < kDim; ++i) expected[i] -= 1;
+    for (size_t i = 0; i < kLogDim; ++i) expected[i] -= 1;
     EXPECT_EQ(Rows(*client, keys), expected);
     const uint64_t step = servers_[0]->sparse(kEmb)->stats().step;
     client.reset();
@@ -159,7 +160,7 @@ TEST_F(FullDisk, PushesOfSeveralWorkersAreNotHalfApplied) {
   for (int w = 0; w < kNumWorkers; ++w) clients.push_back(ClientWithTables(w));
   Fill(0);
   constexpr size_t kNumKeys = 12'000;
-  const std::vector<float> ones(kNumKeys * kDim, 1.0f);
+  const std::vector<float> ones(kNumKeys * kLogDim, 1.0f);
   const auto keys_of = [&](int worker) {
     std::vector<Key> keys = Keys(kNumKeys);
     for (Key& key : keys) key += static_cast<Key>(worker) * kNumKeys;
@@ -215,8 +216,9 @@ TEST_F(FullDisk, DenseGradientsOfOneCallAreNotHalfApplied) {
   EXPECT_THAT(pushed.ToString(), HasSubstr(in_the_way_.string()));
   expect_values();
   // The step does not end without them, either.
-  while (client->Push(kEmb, Keys(4000), std::vector<float>(4000 * kDim), Soon())
-             .ok()) {
+  while (
+      client->Push(kEmb, Keys(4000), std::vector<float>(4000 * kLogDim), Soon())
+          .ok()) {
   }
   EXPECT_THAT(client->FinishStep(gradients, {}, Soon()).ToString(),
               HasSubstr(in_the_way_.string()));
@@ -234,7 +236,7 @@ TEST_F(FullDisk, OfTwoServersOneMayHaveDoneItsPart) {
   auto client = ClientWithTables(0);
   constexpr size_t kNumKeys = 40'000;
   const std::vector<Key> keys = Keys(kNumKeys);
-  const std::vector<float> ones(kNumKeys * kDim, 1.0f);
+  const std::vector<float> ones(kNumKeys * kLogDim, 1.0f);
   Fill(1);
   float num_pushed = 0;
   Status pushed;
@@ -253,8 +255,9 @@ TEST_F(FullDisk, OfTwoServersOneMayHaveDoneItsPart) {
   EXPECT_THAT(Rows(*client, of_second), testing::Each(-num_pushed));
   const std::vector<float> first = Rows(*client, of_first);
   Free();
-  ASSERT_OK(client->Push(
-      kEmb, of_second, std::span(ones).first(of_second.size() * kDim), Soon()));
+  ASSERT_OK(client->Push(kEmb, of_second,
+                         std::span(ones).first(of_second.size() * kLogDim),
+                         Soon()));
   EXPECT_THAT(Rows(*client, of_second), testing::Each(-num_pushed - 1));
   EXPECT_EQ(Rows(*client, of_first), first);
   client.reset();
@@ -263,6 +266,114 @@ TEST_F(FullDisk, OfTwoServersOneMayHaveDoneItsPart) {
   client = Client(0);
   EXPECT_THAT(Rows(*client, of_second), testing::Each(-num_pushed - 1));
   EXPECT_EQ(Rows(*client, of_first), first);
+}
+
+TEST_F(ServerLog, APushThatCannotBeLoggedChangesNothing) {
+  Start();
+  auto client = Client(0);
+  ASSERT_OK(client->CreateTables(Specs(optim::Adam{}), Soon()));
+  ASSERT_OK(client->Refresh(Soon()));
+  std::mt19937 random(5);
+  Batch batch(random, 4000);
+  std::iota(batch.keys.begin(), batch.keys.end(), Key{0});
+  // The next segment cannot be made.
+  ASSERT_OK(base::MakeFolders(log_folder_ / "log.2"));
+  uint64_t num_pushed = 0;
+  Status pushed;
+  while (pushed.ok() && num_pushed < 10'000) {
+    pushed = client->Push(kEmb, batch.keys, batch.gradients, Soon(), 1);
+    if (pushed.ok()) ++num_pushed;
+  }
+  EXPECT_THAT(pushed.ToString(), HasSubstr("log.2"));
+  EXPECT_EQ(server().sparse(kEmb)->stats().step, num_pushed);
+  std::filesystem::remove(log_folder_ / "log.2");
+  EXPECT_OK(client->Push(kEmb, batch.keys, batch.gradients, Soon(), 1));
+  const auto before = Everything();
+  End();
+  Start();
+  EXPECT_EQ(server().sparse(kEmb)->stats().step, num_pushed + 1);
+  EXPECT_TRUE(Everything() == before);
+  End();
+}
+
+// The disk fails while workers wait for the end of a step, at every kind of
+// request: nobody is told that something is done, the server ends, and the next
+// one goes on.
+TEST_F(ServerLog, AServerWhoseLogFailsEndsAndTheNextOneGoesOn) {
+  const auto ignored = std::signal(SIGXFSZ, SIG_IGN);
+  struct rlimit unlimited = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &unlimited), 0);
+  struct rlimit nothing = unlimited;
+  nothing.rlim_cur = 0;
+  for (const auto durability : {Durability::kLog, Durability::kLogSync}) {
+    std::filesystem::remove_all(log_folder_);
+    Start(durability);
+    std::vector<std::unique_ptr<PsClient>> clients;
+    for (int w = 0; w < kNumLogWorkers; ++w) clients.push_back(Client(w));
+    ASSERT_OK(clients[0]->CreateTables(Specs(optim::Adam{}), Soon()));
+    for (auto& client : clients) ASSERT_OK(client->Refresh(Soon()));
+    const std::vector<Key> keys = {1, 2, 3};
+    const std::vector<float> ones(keys.size() * kLogDim, 1.0f);
+    for (const bool in_step : {false, true}) {
+      std::vector<std::jthread> workers;
+      if (in_step) {
+        for (int w = 1; w < kNumLogWorkers; ++w) {
+          workers.emplace_back([&, w] {
+            EXPECT_OK(
+                clients[static_cast<size_t>(w)]->FinishStep({}, {}, Soon()));
+          });
+        }
+      }
+      ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &nothing), 0);
+      workers.emplace_back([&] {
+        EXPECT_OK(in_step ? clients[0]->FinishStep({}, {}, Soon())
+                          : clients[0]->Push(kEmb, keys, ones, Soon()));
+      });
+      const Status ended = server().WaitUntilStopped(Soon());
+      ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &unlimited), 0);
+      EXPECT_THAT(ended, StatusIs(StatusCode::kDataLoss,
+                                  HasSubstr((log_folder_ / "log.").string())));
+      End();
+      Start(durability);
+    }
+    EXPECT_EQ(server().dense(kDense)->step(), 1u);
+    std::vector<float> rows(ones.size());
+    ASSERT_OK(clients[0]->Pull(kEmb, keys, rows, {.training = false}, Soon()));
+    EXPECT_EQ(server().counters().num_repeated, 0u);
+    End();
+  }
+  (void)std::signal(SIGXFSZ, ignored);
+}
+
+// What came after a push for which there was no room may have had room: the
+// push is not taken for done when it comes again.
+TEST_F(ServerLog, APushThatFoundNoRoomFailsAlsoWhenItComesAgain) {
+  Start();
+  auto client = Client(0);
+  ASSERT_OK(client->CreateTables(Specs(optim::Sgd{}), Soon()));
+  ASSERT_OK(client->Refresh(Soon()));
+  ASSERT_OK(base::MakeFolders(log_folder_ / "log.2"));
+  auto raw = Raw(1);
+  const auto push = [&](uint64_t sequence, size_t count) {
+    RequestHead head;
+    head.op = Op::kPush;
+    head.table = kEmb;
+    head.sequence = sequence;
+    head.count = count;
+    return Ask(*raw, head, std::string(count * (8 + 4 * kLogDim), '\0'), Soon())
+        .status();
+  };
+  uint64_t sequence = 1;
+  Status pushed;
+  while (pushed.ok()) pushed = push(sequence++, 4096);
+  EXPECT_THAT(pushed.ToString(), HasSubstr("log.2"));
+  const uint64_t failed = sequence - 1;
+  EXPECT_OK(push(sequence, 1));
+  EXPECT_THAT(push(failed, 4096).ToString(), HasSubstr("log.2"));
+  // More keys than turns are for.
+  EXPECT_THAT(push(sequence + 1, 4097),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("4097 keys")));
+  End();
 }
 
 }  // namespace

@@ -40,26 +40,6 @@ bool HasKeys(const LoggedRequest& request) {
 
 }  // namespace
 
-Result<Durability> ParseDurability(std::string_view text) {
-  for (const Durability each :
-       {Durability::kNone, Durability::kLog, Durability::kLogSync}) {
-    if (text == ToString(each)) return each;
-  }
-  return InvalidArgument("durability \"", text,
-                         "\": must be none, log or log-sync");
-}
-
-const char* ToString(Durability durability) {
-  switch (durability) {
-    case Durability::kLog:
-      return "log";
-    case Durability::kLogSync:
-      return "log-sync";
-    default:
-      return "none";
-  }
-}
-
 Result<LoggedRequest> DecodeLogged(std::span<const std::byte> record) {
   base::ByteReader in(record);
   LoggedRequest request;
@@ -378,6 +358,15 @@ Result<Checkpoint> DecodeCheckpoint(std::string_view bytes) {
     checkpoint.tables.push_back(std::move(table));
   }
   RETURN_IF_ERROR(in.Finish());
+  return checkpoint;
+}
+
+Result<Checkpoint> ReadCheckpoint(const base::Path& folder) {
+  const base::Path file = folder / kCheckpointFile;
+  if (!base::Exists(file)) return Checkpoint();
+  ASSIGN_OR_RETURN(const std::string bytes, base::ReadFile(file));
+  Result<Checkpoint> checkpoint = DecodeCheckpoint(bytes);
+  RETURN_IF_ERROR(checkpoint.status().WithContext(file.string()));
   return checkpoint;
 }
 

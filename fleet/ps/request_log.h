@@ -28,22 +28,13 @@
 #include "fleet/base/log_file.h"
 #include "fleet/base/mutex.h"
 #include "fleet/base/status.h"
+#include "fleet/ps/durability.h"
 #include "fleet/ps/roster.h"
 #include "fleet/ps/wire.h"
 #include "fleet/table/saved_table.h"
 #include "fleet/table/turn.h"
 
 namespace fleet::ps {
-
-// What survives of the updates that a server has acknowledged.
-enum class Durability {
-  kNone,     // what was saved
-  kLog,      // all, when the process dies; all but 50 ms, when the host does
-  kLogSync,  // all
-};
-// "none", "log" or "log-sync"; InvalidArgument for others.
-Result<Durability> ParseDurability(std::string_view text);
-const char* ToString(Durability durability);
 
 // A turn of a request at a part of a table.
 struct LoggedTurn {
@@ -146,6 +137,8 @@ struct Checkpoint {
 inline constexpr char kCheckpointFile[] = "checkpoint";
 std::string Encode(const Checkpoint& checkpoint);
 Result<Checkpoint> DecodeCheckpoint(std::string_view bytes);
+// That of a log's folder; an empty one where there is none.
+Result<Checkpoint> ReadCheckpoint(const base::Path& folder);
 
 // The folder of a server's log, among those of the others: "server.0-of-2".
 std::string LogFolderName(uint32_t rank, uint32_t num_servers);

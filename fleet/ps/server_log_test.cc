@@ -3,198 +3,22 @@
 // Servers that end and have their tables again from their log.
 
 #include <atomic>
-#include <csignal>
 #include <filesystem>
 #include <map>
 #include <numeric>
 #include <random>
 #include <set>
 #include <string>
-#include <sys/resource.h>
 #include <thread>
 #include <vector>
 
-#include "fleet/channel/message.h"
-#include "fleet/ps/connect.h"
-#include "fleet/table/save_manifest.h"
-#include "fleet/testing/ps_fixtures.h"
-#include "fleet/testing/temporary_folder.h"
+#include "fleet/ps/request_log.h"
+#include "fleet/testing/server_log_fixtures.h"
 
 namespace fleet::ps {
 namespace {
 
 using testing::HasSubstr;
-
-constexpr TableId kWide{2};
-constexpr int kNumWorkers = 3;
-constexpr size_t kDim = 4;
-
-TableSpec SparseSpec(TableId id, const table::SparseTableOptions& given) {
-  table::SparseTableOptions options = given;
-  options.dim = kDim;
-  options.num_shards = 4;
-  options.initializer = table::UniformInit{-1.0f, 1.0f};
-  return {id, options};
-}
-
-TableSpec DenseSpecOf(TableId id, const std::string& name, uint64_t size,
-                      const optim::UpdateRule& rule) {
-  DenseSpec spec;
-  spec.name = name;
-  spec.size = size;
-  spec.update.rule = rule;
-  spec.update.learning_rate.base = 0.1;
-  return {id, spec};
-}
-
-class ServerLog : public testing::Test {
- protected:
-  // A server with the next epoch.
-  void Start(Durability durability = Durability::kLog) {
-    PsServerOptions options;
-    options.num_workers = num_workers_;
-    options.worker_grace = 60s;
-    options.epoch = ++epoch_;
-    options.durability = durability;
-    options.log_folder = log_folder_.string();
-    options.checkpoint_byte_size = checkpoint_byte_size_;
-    options.load_folder = load_folder_;
-    auto server = std::make_unique<PsServer>(options);
-    ASSERT_OK(server->OpenLog());
-    base::MutexLock lock(mutex_);
-    server_ = std::move(server);
-  }
-  // It ends, as far as others see, as if it were killed; what it was doing is
-  // finished.
-  void End() {
-    std::unique_ptr<PsServer> ended;
-    base::MutexLock lock(mutex_);
-    ended = std::move(server_);
-  }
-  PsServer& server() {
-    base::MutexLock lock(mutex_);
-    return *server_;
-  }
-  std::unique_ptr<PsClient> Client(int worker) {
-    PsClientOptions options;
-    options.worker = worker;
-    options.reconnect_for = 60s;
-    auto client = PsClient::Connect(
-        1,
-        [this, worker](uint32_t,
-                       Deadline) -> Result<std::unique_ptr<channel::Channel>> {
-          base::MutexLock lock(mutex_);
-          if (server_ == nullptr) return Unavailable("no server");
-          return server_->ConnectInProcess(base::Concat("worker ", worker));
-        },
-        options, Soon());
-    EXPECT_OK(client.status());
-    return std::move(client).value();
-  }
-
-  // A connection of a worker, for requests that no client sends.
-  std::unique_ptr<channel::Channel> Raw(int worker,
-                                        uint64_t* incarnation = nullptr) {
-    auto channel = server().ConnectInProcess(base::Concat("worker ", worker));
-    RequestHead head;
-    head.op = Op::kHello;
-    const std::string body = channel::MessageWriter()
-                                 .U32(static_cast<uint32_t>(worker))
-                                 .U32(0)
-                                 .U64(incarnation == nullptr ? 0 : *incarnation)
-                                 .Take();
-    const auto answer = Ask(*channel, head, body, Soon());
-    EXPECT_OK(answer.status());
-    if (incarnation != nullptr) {
-      *incarnation = DecodeHelloAnswer(*answer)->incarnation;
-    }
-    return channel;
-  }
-  // The files and folders of the log whose names begin so.
-  std::vector<std::string> Named(std::string_view prefix) {
-    std::vector<std::string> found;
-    const std::vector<std::string> names =
-        base::ListFolder(log_folder_).value();
-    for (const std::string& name : names) {
-      if (name.starts_with(prefix)) found.push_back(name);
-    }
-    return found;
-  }
-
-  // All rows and values with their state, as a save has them.
-  std::map<std::string, std::string> Everything() {
-    const base::Path folder =
-        temporary_.path() / base::Concat("seen.", num_seen_++);
-    EXPECT_OK(base::MakeFolders(folder));
-    table::SaveId id;
-    id.number = 1;
-    id.num_servers = 1;
-    for (const TableId table : {kEmb, kDense, kWide}) {
-      if (table::SparseTable* sparse = server().sparse(table)) {
-        EXPECT_OK(sparse->WriteSave(folder, {id}).status());
-        sparse->EndSave(false);
-      }
-      if (table::DenseTable* dense = server().dense(table)) {
-        EXPECT_OK(dense->WriteSave(folder, id).status());
-      }
-    }
-    std::map<std::string, std::string> files;
-    const std::vector<std::string> names = base::ListFolder(folder).value();
-    for (const std::string& name : names) {
-      files[name] = base::ReadFile(folder / name).value();
-    }
-    return files;
-  }
-
-  testing::TemporaryFolder temporary_;
-  const base::Path log_folder_ = temporary_.path() / "log";
-  uint64_t checkpoint_byte_size_ = 0;
-  std::string load_folder_;
-  int num_workers_ = kNumWorkers;
-  uint64_t epoch_ = 0;
-  int num_seen_ = 0;
-  base::Mutex mutex_;
-  std::unique_ptr<PsServer> server_ GUARDED_BY(mutex_);
-};
-
-// Random keys, with many that meet, and gradients.
-struct Batch {
-  std::vector<Key> keys;
-  std::vector<float> gradients;
-
-  Batch(std::mt19937& random, size_t count) {
-    std::uniform_int_distribution<Key> key(0, 200);
-    std::normal_distribution<float> value;
-    for (size_t i = 0; i < count; ++i) keys.push_back(key(random));
-    for (size_t i = 0; i < count * kDim; ++i)
-      gradients.push_back(value(random));
-  }
-};
-
-// Two tables of rows, a small dense one and one whose gradient comes in parts.
-std::vector<TableSpec> Specs(const optim::UpdateRule& rule,
-                             table::SparseTableOptions sparse = {}) {
-  sparse.name = "emb";
-  sparse.update.rule = rule;
-  sparse.update.learning_rate.base = 0.1;
-  return {SparseSpec(kEmb, sparse), DenseSpecOf(kDense, "fc.b", 10, rule),
-          DenseSpecOf(kWide, "fc.w", 100'000, rule)};
-}
-
-void PushSome(PsClient& client, std::mt19937& random, int count) {
-  std::vector<float> small(10);
-  std::vector<float> wide(100'000);
-  for (int i = 0; i < count; ++i) {
-    const Batch batch(random, 50);
-    ASSERT_OK(client.Push(kEmb, batch.keys, batch.gradients, Soon(), 1));
-    std::normal_distribution<float> value;
-    for (float& x : small) x = value(random);
-    wide[random() % wide.size()] = value(random);
-    std::vector<DenseGradient> gradients = {{kDense, small}};
-    if (i % 8 == 0) gradients.push_back({kWide, wide});
-    ASSERT_OK(client.PushDenseMany(gradients, Soon(), 1));
-  }
-}
 
 class ServerLogOfRule : public ServerLog,
                         public testing::WithParamInterface<optim::UpdateRule> {
@@ -210,7 +34,7 @@ TEST_P(ServerLogOfRule, TablesAreTheSameToTheBit) {
     sparse.count_missed_steps = missed_steps;
     Start();
     std::vector<std::unique_ptr<PsClient>> clients;
-    for (int w = 0; w < kNumWorkers; ++w) clients.push_back(Client(w));
+    for (int w = 0; w < kNumLogWorkers; ++w) clients.push_back(Client(w));
     ASSERT_OK(clients[0]->CreateTables(Specs(GetParam(), sparse), Soon()));
     ASSERT_OK(clients[0]->InitializeDense(kDense, std::vector<float>(10, 1.0f),
                                           Soon()));
@@ -220,7 +44,7 @@ TEST_P(ServerLogOfRule, TablesAreTheSameToTheBit) {
     for (int round = 0; round < 3; ++round) {
       {
         std::vector<std::jthread> workers;
-        for (int w = 0; w < kNumWorkers; ++w) {
+        for (int w = 0; w < kNumLogWorkers; ++w) {
           workers.emplace_back([&, w] {
             std::mt19937 random(static_cast<uint32_t>(10 * round + w));
             PushSome(*clients[static_cast<size_t>(w)], random, 20);
@@ -261,7 +85,7 @@ TEST_F(ServerLog, SumsOfAStepSurvive) {
     checkpoint_byte_size_ = run == 2 ? 1 : 0;
     Start();
     std::vector<std::unique_ptr<PsClient>> clients;
-    for (int w = 0; w < kNumWorkers; ++w) clients.push_back(Client(w));
+    for (int w = 0; w < kNumLogWorkers; ++w) clients.push_back(Client(w));
     ASSERT_OK(clients[0]->CreateTables(Specs(optim::Adam{}), Soon()));
     ASSERT_OK(clients[0]->InitializeDense(kDense, std::vector<float>(10, 1.0f),
                                           Soon()));
@@ -271,7 +95,7 @@ TEST_F(ServerLog, SumsOfAStepSurvive) {
     std::mt19937 random(1);
     for (int step = 0; step < 6; ++step) {
       std::vector<Batch> batches;
-      for (int w = 0; w < kNumWorkers; ++w) batches.emplace_back(random, 30);
+      for (int w = 0; w < kNumLogWorkers; ++w) batches.emplace_back(random, 30);
       const std::vector<float> gradient(10, static_cast<float>(step));
       for (int w = 0; w < 2; ++w) {
         const Batch& batch = batches[static_cast<size_t>(w)];
@@ -287,7 +111,7 @@ TEST_F(ServerLog, SumsOfAStepSurvive) {
         Start();
       }
       std::vector<std::jthread> workers;
-      for (int w = 0; w < kNumWorkers; ++w) {
+      for (int w = 0; w < kNumLogWorkers; ++w) {
         workers.emplace_back([&, w] {
           PsClient& client = *clients[static_cast<size_t>(w)];
           const Batch& batch = batches[static_cast<size_t>(w)];
@@ -310,57 +134,6 @@ TEST_F(ServerLog, SumsOfAStepSurvive) {
     }
     End();
   }
-}
-
-// Segments that nobody needs go, whether or not there were steps, and whether
-// or not the server was started again.
-TEST_F(ServerLog, IsCutByCheckpoints) {
-  checkpoint_byte_size_ = 1;
-  Start();
-  auto client = Client(0);
-  ASSERT_OK(client->CreateTables(Specs(optim::Sgd{}), Soon()));
-  ASSERT_OK(client->Refresh(Soon()));
-  std::mt19937 random(1);
-  const auto num_segments = [&] {
-    const auto names = base::ListFolder(log_folder_).value();
-    return std::ranges::count_if(names, [](const std::string& name) {
-      return name.starts_with("log.");
-    });
-  };
-  for (int i = 0; i < 3; ++i) {
-    for (int k = 0; k < 3; ++k) {
-      const Batch batch(random, 20);
-      ASSERT_OK(client->Push(kEmb, batch.keys, batch.gradients, Soon(), 1));
-      ASSERT_OK(server().CheckpointIfDue());
-      EXPECT_EQ(num_segments(), 1) << i << ", " << k;
-    }
-    End();
-    Start();
-  }
-  // What a killed server left, and while a save is under way nothing is begun.
-  ASSERT_OK(base::AtomicWriteFile(log_folder_ / ".checkpoint.17.2.tmp", "x"));
-  const auto before = base::ListFolder(log_folder_).value();
-  RequestHead head;
-  head.op = Op::kHello;
-  const auto channel = server().ConnectInProcess("worker 1");
-  ASSERT_OK(Ask(*channel, head,
-                channel::MessageWriter().U32(1).U32(0).U64(0).Take(), Soon())
-                .status());
-  head.op = Op::kBeginSave;
-  const std::string saves = (temporary_.path() / "saves").string();
-  ASSERT_OK(Ask(*channel, head,
-                channel::MessageWriter().U64(5).Text(saves).Take(), Soon())
-                .status());
-  ASSERT_OK(server().CheckpointIfDue());
-  EXPECT_EQ(base::ListFolder(log_folder_).value(), before);
-  head.op = Op::kEndSave;
-  ASSERT_OK(Ask(*channel, head,
-                channel::MessageWriter().U64(5).U8(0).U64(0).Text("").Take(),
-                Soon())
-                .status());
-  ASSERT_OK(server().CheckpointIfDue());
-  EXPECT_FALSE(base::Exists(log_folder_ / ".checkpoint.17.2.tmp"));
-  End();
 }
 
 // A request that another overtook on the way to the log is missing when the
@@ -482,7 +255,7 @@ TEST_F(ServerLog, SchedulesAndRatesAndRowsOnDiskAreThere) {
 TEST_F(ServerLog, NothingIsLostOrDoneTwiceWhileServersEnd) {
   Start();
   std::vector<std::unique_ptr<PsClient>> clients;
-  for (int w = 0; w < kNumWorkers; ++w) clients.push_back(Client(w));
+  for (int w = 0; w < kNumLogWorkers; ++w) clients.push_back(Client(w));
   ASSERT_OK(clients[0]->CreateTables(
       [] {
         std::vector<TableSpec> specs = Specs(optim::Sgd{});
@@ -497,10 +270,10 @@ TEST_F(ServerLog, NothingIsLostOrDoneTwiceWhileServersEnd) {
   constexpr int kPushes = 300;
   {
     std::vector<std::jthread> workers;
-    for (int w = 0; w < kNumWorkers; ++w) {
+    for (int w = 0; w < kNumLogWorkers; ++w) {
       workers.emplace_back([&, w] {
         const std::vector<Key> keys = {1, 2, 3, 4, 5, 6, 7, 8};
-        const std::vector<float> ones(keys.size() * kDim, -1.0f);
+        const std::vector<float> ones(keys.size() * kLogDim, -1.0f);
         for (int i = 0; i < kPushes; ++i) {
           ASSERT_OK(
               clients[static_cast<size_t>(w)]->Push(kEmb, keys, ones, Soon()));
@@ -508,7 +281,7 @@ TEST_F(ServerLog, NothingIsLostOrDoneTwiceWhileServersEnd) {
         }
       });
     }
-    for (int killed = 0; num_pushed < kNumWorkers * kPushes - 50; ++killed) {
+    for (int killed = 0; num_pushed < kNumLogWorkers * kPushes - 50; ++killed) {
       const int from = num_pushed;
       while (num_pushed < from + 20) std::this_thread::yield();
       End();
@@ -516,37 +289,9 @@ TEST_F(ServerLog, NothingIsLostOrDoneTwiceWhileServersEnd) {
     }
   }
   const std::vector<Key> keys = {1, 8};
-  std::vector<float> rows(2 * kDim);
+  std::vector<float> rows(2 * kLogDim);
   ASSERT_OK(clients[0]->Pull(kEmb, keys, rows, {}, Soon()));
-  EXPECT_THAT(rows, testing::Each(kNumWorkers * kPushes));
-  End();
-}
-
-TEST_F(ServerLog, APushThatCannotBeLoggedChangesNothing) {
-  Start();
-  auto client = Client(0);
-  ASSERT_OK(client->CreateTables(Specs(optim::Adam{}), Soon()));
-  ASSERT_OK(client->Refresh(Soon()));
-  std::mt19937 random(5);
-  Batch batch(random, 4000);
-  std::iota(batch.keys.begin(), batch.keys.end(), Key{0});
-  // The next segment cannot be made.
-  ASSERT_OK(base::MakeFolders(log_folder_ / "log.2"));
-  uint64_t num_pushed = 0;
-  Status pushed;
-  while (pushed.ok() && num_pushed < 10'000) {
-    pushed = client->Push(kEmb, batch.keys, batch.gradients, Soon(), 1);
-    if (pushed.ok()) ++num_pushed;
-  }
-  EXPECT_THAT(pushed.ToString(), HasSubstr("log.2"));
-  EXPECT_EQ(server().sparse(kEmb)->stats().step, num_pushed);
-  std::filesystem::remove(log_folder_ / "log.2");
-  EXPECT_OK(client->Push(kEmb, batch.keys, batch.gradients, Soon(), 1));
-  const auto before = Everything();
-  End();
-  Start();
-  EXPECT_EQ(server().sparse(kEmb)->stats().step, num_pushed + 1);
-  EXPECT_TRUE(Everything() == before);
+  EXPECT_THAT(rows, testing::Each(kNumLogWorkers * kPushes));
   End();
 }
 
@@ -560,13 +305,13 @@ TEST_F(ServerLog, ChangesOfGeoTrainingAreToldOnce) {
     auto client = Client(0);
     auto other = Client(1);
     table::SparseTableOptions sparse;
-    sparse.num_geo_workers = kNumWorkers;
+    sparse.num_geo_workers = kNumLogWorkers;
     ASSERT_OK(client->CreateTables(Specs(optim::Sgd{}, sparse), Soon()));
     ASSERT_OK(other->Refresh(Soon()));
     std::multiset<Key> told;
     for (Key key = 0; key < 100; ++key) {
       const std::vector<Key> keys = {key};
-      const std::vector<float> deltas(kDim, 1.0f);
+      const std::vector<float> deltas(kLogDim, 1.0f);
       ASSERT_OK(client->Add(kEmb, keys, deltas, Soon()));
       if (checkpoint && key % 10 == 5) {
         ASSERT_OK(server().CheckpointIfDue());
@@ -691,16 +436,16 @@ TEST_F(ServerLog, WhoJoinsLaterEndsNoStepOfTheOthers) {
   both.join();
   // It is in step 1 when the other one is back, which joins in step 2.
   const std::vector<Key> keys = {1};
-  const std::vector<float> ones(kDim, 1.0f);
+  const std::vector<float> ones(kLogDim, 1.0f);
   ASSERT_OK(client->Accumulate(kEmb, keys, ones, Soon()));
   other = Client(1);
   End();
   Start();
-  std::vector<float> before(kDim);
+  std::vector<float> before(kLogDim);
   ASSERT_OK(client->Pull(kEmb, keys, before, {.training = false}, Soon()));
   std::jthread joins([&] { EXPECT_OK(other->FinishStep({}, {}, Soon())); });
   ASSERT_OK(client->FinishStep({}, {}, Soon()));
-  std::vector<float> after(kDim);
+  std::vector<float> after(kLogDim);
   ASSERT_OK(client->Pull(kEmb, keys, after, {.training = false}, Soon()));
   EXPECT_NE(after, before);
   ASSERT_OK(client->FinishStep({}, {}, Soon()));
@@ -719,7 +464,7 @@ TEST_F(ServerLog, RequestsThatFailedAreNoHoleInTheLog) {
   ASSERT_OK(client->CreateTables(Specs(optim::Sgd{}, sparse), Soon()));
   ASSERT_OK(client->Refresh(Soon()));
   std::vector<Key> keys(1000);
-  const std::vector<float> ones(keys.size() * kDim, 1.0f);
+  const std::vector<float> ones(keys.size() * kLogDim, 1.0f);
   Status pushed;
   for (Key first = 0; pushed.ok(); first += keys.size()) {
     std::iota(keys.begin(), keys.end(), first);
@@ -735,62 +480,6 @@ TEST_F(ServerLog, RequestsThatFailedAreNoHoleInTheLog) {
   std::vector<float> after(ones.size());
   ASSERT_OK(client->Pull(kEmb, keys, after, {.training = false}, Soon()));
   EXPECT_EQ(after, before);
-  End();
-}
-
-// No step ends in async training: nothing of old segments is waited for.
-TEST_F(ServerLog, CheckpointsCutTheLogAlsoAfterARestart) {
-  checkpoint_byte_size_ = 1;
-  Start();
-  auto client = Client(0);
-  ASSERT_OK(client->CreateTables(Specs(optim::Sgd{}), Soon()));
-  ASSERT_OK(client->Refresh(Soon()));
-  std::mt19937 random(1);
-  for (int life = 0; life < 4; ++life) {
-    PushSome(*client, random, 3);
-    ASSERT_OK(server().CheckpointIfDue());
-    EXPECT_THAT(Named("log."), testing::SizeIs(1)) << life;
-    EXPECT_THAT(Named("base."), testing::SizeIs(1)) << life;
-    PushSome(*client, random, 3);
-    End();
-    Start();
-  }
-  End();
-}
-
-TEST_F(ServerLog, SegmentsAreUsedAgainAndTheDiskHoldsTwoBasesAndTheLimit) {
-  checkpoint_byte_size_ = 100 << 20;
-  Start();
-  auto client = Client(0);
-  ASSERT_OK(client->CreateTables(Specs(optim::Sgd{}), Soon()));
-  ASSERT_OK(client->Refresh(Soon()));
-  const std::vector<float> wide(100'000, 1.0f);
-  uint64_t largest = 0;
-  uint64_t base = 0;
-  int num_spares = 0;
-  for (int i = 0; i < 1500; ++i) {
-    ASSERT_OK(client->PushDenseMany(One(kWide, wide), Soon(), 1));
-    if (i % 50 != 0) continue;
-    ASSERT_OK(server().CheckpointIfDue());
-    uint64_t all = 0;
-    base = 0;
-    for (const auto& entry :
-         std::filesystem::recursive_directory_iterator(log_folder_)) {
-      if (!entry.is_regular_file()) continue;
-      all += entry.file_size();
-      if (entry.path().string().find("base.") != std::string::npos) {
-        base += entry.file_size();
-      }
-    }
-    num_spares += static_cast<int>(Named("spare.").size());
-    largest = std::max(largest, all);
-  }
-  // 600 MB were pushed. The limit is looked at between pushes, and a segment is
-  // taken as a whole.
-  EXPECT_GT(base, 400'000u);
-  const uint64_t limit = checkpoint_byte_size_;
-  EXPECT_LE(largest, limit + 50 * 400'000 + limit / 8 + 2 * base);
-  EXPECT_GT(num_spares, 0);
   End();
 }
 
@@ -812,207 +501,17 @@ TEST_F(ServerLog, SmallTablesHaveACheckpointAfter128MB) {
   End();
 }
 
-// The marks of changed rows are the save's until it ends; meanwhile the log
-// does not grow faster than workers push.
-TEST_F(ServerLog, ACheckpointWaitsForASaveAndNotForOneThatNobodyEnds) {
-  checkpoint_byte_size_ = 1;
-  Start();
-  auto client = Client(0);
-  ASSERT_OK(client->CreateTables(Specs(optim::Sgd{}), Soon()));
-  auto saving = Raw(1);
-  RequestHead head;
-  head.op = Op::kBeginSave;
-  const std::string folder = (temporary_.path() / "model").string();
-  ASSERT_OK(Ask(*saving, head,
-                channel::MessageWriter().U64(7).Text(folder).Take(), Soon()));
-  for (int i = 0; i < 5; ++i) ASSERT_OK(server().CheckpointIfDue());
-  EXPECT_THAT(Named("log."), testing::SizeIs(1));
-  EXPECT_THAT(Named("checkpoint"), testing::IsEmpty());
-  // The worker was started again: it does not know of the save.
-  const auto again = Raw(1);
-  ASSERT_OK(server().CheckpointIfDue());
-  EXPECT_THAT(Named("checkpoint"), testing::SizeIs(1));
-  End();
-}
-
-TEST_F(ServerLog, ACheckpointThatFailsLeavesNothing) {
-  checkpoint_byte_size_ = 1;
-  Start();
-  auto client = Client(0);
-  ASSERT_OK(client->CreateTables(Specs(optim::Sgd{}), Soon()));
-  ASSERT_OK(base::MakeFolders(log_folder_ / kCheckpointFile / "in the way"));
-  EXPECT_THAT(server().CheckpointIfDue().ToString(),
-              HasSubstr(kCheckpointFile));
-  EXPECT_THAT(Named("base."), testing::IsEmpty());
-  const auto segments = Named("log.");
-  // It is not tried again and again: each takes a segment.
-  for (int i = 0; i < 5; ++i) EXPECT_OK(server().CheckpointIfDue());
-  EXPECT_EQ(Named("log."), segments);
-  End();
-  std::filesystem::remove_all(log_folder_ / kCheckpointFile);
-  // Nor does what was cut off stay.
-  ASSERT_OK(base::MakeFolders(log_folder_ / "base.77"));
-  Start();
-  EXPECT_THAT(Named("base."), testing::IsEmpty());
-  End();
-}
-
-// A table that begins with a save is not there, without its values, where the
-// server ends before its log has them.
-TEST_F(ServerLog, ATableThatIsLoadedIsThereWithItsValuesOrNotAtAll) {
-  const std::string model = (temporary_.path() / "model").string();
-  Start(Durability::kNone);
-  {
-    auto client = Client(0);
-    ASSERT_OK(client->CreateTables(Specs(optim::Adam{}), Soon()));
-    for (const auto& [id, size] : {std::pair(kDense, 10), {kWide, 100'000}}) {
-      ASSERT_OK(client->InitializeDense(
-          id, std::vector<float>(static_cast<size_t>(size), 1.0f), Soon()));
-    }
-    ASSERT_OK(client->Refresh(Soon()));
-    std::mt19937 random(4);
-    PushSome(*client, random, 5);
-    ASSERT_OK(client->Save(model, {}, Soon()));
-  }
-  const auto before = Everything();
-  End();
-  load_folder_ = model;
-  Start();
-  ASSERT_OK(base::MakeFolders(log_folder_ / kCheckpointFile / "in the way"));
-  EXPECT_THAT(Client(0)->CreateTables(Specs(optim::Adam{}), Soon()).ToString(),
-              HasSubstr(kCheckpointFile));
-  End();
-  std::filesystem::remove_all(log_folder_ / kCheckpointFile);
-  Start();
-  ASSERT_OK(Client(0)->CreateTables(Specs(optim::Adam{}), Soon()));
-  EXPECT_TRUE(Everything() == before);
-  End();
-  std::filesystem::remove_all(model);
-  Start();
-  EXPECT_TRUE(Everything() == before);
-  End();
-}
-
-// Not one for each of them, which would have all tables before it again.
-TEST_F(ServerLog, TablesThatAreLoadedTogetherTakeOneCheckpoint) {
-  const std::string model = (temporary_.path() / "model").string();
-  std::vector<TableSpec> specs;
-  for (uint32_t i = 0; i < 8; ++i) {
-    specs.push_back(DenseSpecOf(TableId{i}, base::Concat("w", i), 10,
-                                optim::UpdateRule(optim::Sgd{})));
-  }
-  Start(Durability::kNone);
-  {
-    auto client = Client(0);
-    ASSERT_OK(client->CreateTables(specs, Soon()));
-    for (const TableSpec& spec : specs) {
-      ASSERT_OK(client->InitializeDense(spec.id, std::vector<float>(10, 1.0f),
-                                        Soon()));
-    }
-    ASSERT_OK(client->Save(model, {}, Soon()));
-  }
-  End();
-  load_folder_ = model;
-  Start();
-  ASSERT_OK(Client(0)->CreateTables(specs, Soon()));
-  EXPECT_THAT(Named("base."), testing::ElementsAre("base.2.1"));
-  // Another worker says the same.
-  ASSERT_OK(Client(1)->CreateTables(specs, Soon()));
-  EXPECT_THAT(Named("base."), testing::ElementsAre("base.2.1"));
-  End();
-}
-
-// The disk fails while workers wait for the end of a step, at every kind of
-// request: nobody is told that something is done, the server ends, and the next
-// one goes on.
-TEST_F(ServerLog, AServerWhoseLogFailsEndsAndTheNextOneGoesOn) {
-  const auto ignored = std::signal(SIGXFSZ, SIG_IGN);
-  struct rlimit unlimited = {};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &unlimited), 0);
-  struct rlimit nothing = unlimited;
-  nothing.rlim_cur = 0;
-  for (const auto durability : {Durability::kLog, Durability::kLogSync}) {
-    std::filesystem::remove_all(log_folder_);
-    Start(durability);
-    std::vector<std::unique_ptr<PsClient>> clients;
-    for (int w = 0; w < kNumWorkers; ++w) clients.push_back(Client(w));
-    ASSERT_OK(clients[0]->CreateTables(Specs(optim::Adam{}), Soon()));
-    for (auto& client : clients) ASSERT_OK(client->Refresh(Soon()));
-    const std::vector<Key> keys = {1, 2, 3};
-    const std::vector<float> ones(keys.size() * kDim, 1.0f);
-    for (const bool in_step : {false, true}) {
-      std::vector<std::jthread> workers;
-      if (in_step) {
-        for (int w = 1; w < kNumWorkers; ++w) {
-          workers.emplace_back([&, w] {
-            EXPECT_OK(
-                clients[static_cast<size_t>(w)]->FinishStep({}, {}, Soon()));
-          });
-        }
-      }
-      ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &nothing), 0);
-      workers.emplace_back([&] {
-        EXPECT_OK(in_step ? clients[0]->FinishStep({}, {}, Soon())
-                          : clients[0]->Push(kEmb, keys, ones, Soon()));
-      });
-      const Status ended = server().WaitUntilStopped(Soon());
-      ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &unlimited), 0);
-      EXPECT_THAT(ended, StatusIs(StatusCode::kDataLoss,
-                                  HasSubstr((log_folder_ / "log.").string())));
-      End();
-      Start(durability);
-    }
-    EXPECT_EQ(server().dense(kDense)->step(), 1u);
-    std::vector<float> rows(ones.size());
-    ASSERT_OK(clients[0]->Pull(kEmb, keys, rows, {.training = false}, Soon()));
-    EXPECT_EQ(server().counters().num_repeated, 0u);
-    End();
-  }
-  (void)std::signal(SIGXFSZ, ignored);
-}
-
-// What came after a push for which there was no room may have had room: the
-// push is not taken for done when it comes again.
-TEST_F(ServerLog, APushThatFoundNoRoomFailsAlsoWhenItComesAgain) {
-  Start();
-  auto client = Client(0);
-  ASSERT_OK(client->CreateTables(Specs(optim::Sgd{}), Soon()));
-  ASSERT_OK(client->Refresh(Soon()));
-  ASSERT_OK(base::MakeFolders(log_folder_ / "log.2"));
-  auto raw = Raw(1);
-  const auto push = [&](uint64_t sequence, size_t count) {
-    RequestHead head;
-    head.op = Op::kPush;
-    head.table = kEmb;
-    head.sequence = sequence;
-    head.count = count;
-    return Ask(*raw, head, std::string(count * (8 + 4 * kDim), '\0'), Soon())
-        .status();
-  };
-  uint64_t sequence = 1;
-  Status pushed;
-  while (pushed.ok()) pushed = push(sequence++, 4096);
-  EXPECT_THAT(pushed.ToString(), HasSubstr("log.2"));
-  const uint64_t failed = sequence - 1;
-  EXPECT_OK(push(sequence, 1));
-  EXPECT_THAT(push(failed, 4096).ToString(), HasSubstr("log.2"));
-  // More keys than turns are for.
-  EXPECT_THAT(push(sequence + 1, 4097),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("4097 keys")));
-  End();
-}
-
 // Workers of geo training ask for changes at the same time.
 TEST_F(ServerLog, ChangesThatSeveralTakeAtOnce) {
   Start();
   auto client = Client(0);
   table::SparseTableOptions sparse;
-  sparse.num_geo_workers = kNumWorkers;
+  sparse.num_geo_workers = kNumLogWorkers;
   ASSERT_OK(client->CreateTables(Specs(optim::Sgd{}, sparse), Soon()));
   std::vector<std::unique_ptr<PsClient>> others;
-  for (int w = 1; w < kNumWorkers; ++w) others.push_back(Client(w));
+  for (int w = 1; w < kNumLogWorkers; ++w) others.push_back(Client(w));
   std::vector<std::multiset<Key>> told(others.size());
-  const std::vector<float> deltas(4 * kDim, 1.0f);
+  const std::vector<float> deltas(4 * kLogDim, 1.0f);
   for (int life = 0; life < 5; ++life) {
     std::vector<std::jthread> threads;
     for (size_t o = 0; o < others.size(); ++o) {

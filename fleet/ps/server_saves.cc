@@ -14,7 +14,7 @@
 #include "fleet/base/file_name.h"
 #include "fleet/base/log.h"
 #include "fleet/channel/message.h"
-#include "fleet/ps/server.h"
+#include "fleet/ps/server_impl.h"
 
 namespace fleet::ps {
 namespace {
@@ -41,9 +41,9 @@ std::string Canonical(const std::string& folder) {
 
 }  // namespace
 
-uint64_t PsServer::BuildsOn(const std::string& folder) {
+uint64_t PsServer::Impl::BuildsOn(const std::string& folder) {
   uint64_t since = 0;
-  for (const Table* table : AllTables()) {
+  for (const ServerTable* table : tables_.All()) {
     // All rows of one that was never saved are marked.
     if (!table->saved.has_value()) continue;
     const LastSave& saved = *table->saved;
@@ -61,28 +61,18 @@ uint64_t PsServer::BuildsOn(const std::string& folder) {
   return table::WantsNewBase(*model) ? 0 : since;
 }
 
-void PsServer::EndSaves(bool counts) {
-  for (Table* table : AllTables()) {
-    if (table->sparse != nullptr) {
-      table->sparse->EndSave(counts);
-    } else {
-      table->dense->EndSave();
-    }
-  }
-}
-
-void PsServer::DropSave() {
+void PsServer::Impl::DropSave() {
   if (!save_.has_value()) return;
   if (save_->writer != nullptr) {
     save_->writer->GiveUp();
-    EndSaves(false);
+    tables_.EndSaves(false);
   }
   save_.reset();
   save_ended_.NotifyAll();
 }
 
-Status PsServer::WaitForOtherSave(uint64_t token, const Session& session,
-                                  Deadline deadline) {
+Status PsServer::Impl::WaitForOtherSave(uint64_t token, const Session& session,
+                                        Deadline deadline) {
   // Server 0 lets one after the other begin; where another one still knows of
   // one before, that is over.
   while (options_.rank == 0 && save_.has_value() && save_->token != token &&
@@ -99,12 +89,12 @@ Status PsServer::WaitForOtherSave(uint64_t token, const Session& session,
   return OkStatus();
 }
 
-Status PsServer::EndCheckpoint(Deadline deadline) {
+Status PsServer::Impl::EndCheckpoint(Deadline deadline) {
   while (checkpoint_writer_ != nullptr) {
     if (!checkpoint_must_) {
       checkpoint_writer_->GiveUp();
       checkpoint_writer_.reset();
-      EndSaves(false);
+      tables_.EndSaves(false);
       return OkStatus();
     }
     if (!save_ended_.WaitUntil(saving_, deadline)) {
@@ -115,32 +105,32 @@ Status PsServer::EndCheckpoint(Deadline deadline) {
   return OkStatus();
 }
 
-void PsServer::StopWriting() {
+void PsServer::Impl::StopWriting() {
   base::MutexLock lock(saving_);
   writing_stopped_ = true;
   DropSave();
   if (checkpoint_writer_ == nullptr) return;
   checkpoint_writer_->GiveUp();
   checkpoint_writer_.reset();
-  EndSaves(false);
+  tables_.EndSaves(false);
   save_ended_.NotifyAll();
 }
 
-bool PsServer::HasSave() {
+bool PsServer::Impl::HasSave() {
   if (save_.has_value() && roster_.IsGone(save_->worker, save_->incarnation)) {
     DropSave();
   }
   return save_.has_value();
 }
 
-bool PsServer::IsWriting() {
+bool PsServer::Impl::IsWriting() {
   base::MutexLock lock(saving_);
   if (checkpoint_writer_ != nullptr && !checkpoint_writer_->done()) return true;
   return save_.has_value() && save_->writer != nullptr &&
          !save_->writer->done();
 }
 
-Status PsServer::WaitUntilWritten(Deadline deadline) {
+Status PsServer::Impl::WaitUntilWritten(Deadline deadline) {
   while (true) {
     std::shared_ptr<TablesWriter> writer;
     {
@@ -153,7 +143,7 @@ Status PsServer::WaitUntilWritten(Deadline deadline) {
   }
 }
 
-Result<std::shared_ptr<TablesWriter>> PsServer::BeginWriting(
+Result<std::shared_ptr<TablesWriter>> PsServer::Impl::BeginWriting(
     const base::Path& folder, const table::SaveId& id, bool text,
     std::map<TableId, table::TableCut>* cuts) {
   if (writing_stopped_) {
@@ -166,17 +156,18 @@ Result<std::shared_ptr<TablesWriter>> PsServer::BeginWriting(
   };
   const Status begun = base::CatchExceptions(take);
   if (!begun.ok()) {
-    EndSaves(false);
+    tables_.EndSaves(false);
     return begun;
   }
   return std::make_shared<TablesWriter>(folder, std::move(tables),
                                         options_.write_delay);
 }
 
-Status PsServer::TakeCuts(const base::Path& folder, const table::SaveId& id,
-                          bool text, std::map<TableId, table::TableCut>* cuts,
-                          std::vector<TablesWriter::Table>& tables) {
-  for (const auto& [table_id, table] : TablesById()) {
+Status PsServer::Impl::TakeCuts(const base::Path& folder,
+                                const table::SaveId& id, bool text,
+                                std::map<TableId, table::TableCut>* cuts,
+                                std::vector<TablesWriter::Table>& tables) {
+  for (const auto& [table_id, table] : tables_.ById()) {
     table::TableCut* const cut = cuts == nullptr ? nullptr : &(*cuts)[table_id];
     tables.push_back({table_id, table->sparse.get(), table->dense.get()});
     if (table->dense != nullptr) {
@@ -197,8 +188,8 @@ Status PsServer::TakeCuts(const base::Path& folder, const table::SaveId& id,
   return OkStatus();
 }
 
-void PsServer::SayWritten(const std::string& what,
-                          const TablesWriter& writer) const {
+void PsServer::Impl::SayWritten(const std::string& what,
+                                const TablesWriter& writer) const {
   const table::SaveStats stats = writer.stats();
   const std::chrono::duration<double> waited = stats.waited;
   FLEET_LOG(INFO) << "server " << options_.rank << ": " << what << ", "
@@ -210,8 +201,8 @@ void PsServer::SayWritten(const std::string& what,
                   << static_cast<int64_t>(waited.count() * 1e3) << " ms";
 }
 
-Result<std::span<const std::byte>> PsServer::HandleBeginSave(
-    Session& session, const Request& request) {
+PsServer::Impl::Answer PsServer::Impl::HandleBeginSave(Session& session,
+                                                       const Request& request) {
   channel::MessageReader in(base::TextOf(request.body));
   Saving begun;
   begun.token = in.U64();
@@ -239,7 +230,7 @@ Result<std::span<const std::byte>> PsServer::HandleBeginSave(
   return BytesOf(session.text);
 }
 
-Status PsServer::CheckSave(uint64_t token) const {
+Status PsServer::Impl::CheckSave(uint64_t token) const {
   if (save_.has_value() && save_->token == token) return OkStatus();
   return FailedPrecondition(
       "server ", options_.rank,
@@ -247,7 +238,7 @@ Status PsServer::CheckSave(uint64_t token) const {
       "has begun to save");
 }
 
-std::string PsServer::DescribeCut() {
+std::string PsServer::Impl::DescribeCut() {
   channel::MessageWriter out;
   out.Text(EncodeLedger()).U64(epoch_).U64(roster_.view());
   const std::map<int, uint64_t> incarnations = roster_.Incarnations();
@@ -258,8 +249,8 @@ std::string PsServer::DescribeCut() {
   return out.Take();
 }
 
-Result<std::span<const std::byte>> PsServer::HandleCutSave(
-    Session& session, const Request& request) {
+PsServer::Impl::Answer PsServer::Impl::HandleCutSave(Session& session,
+                                                     const Request& request) {
   channel::MessageReader in(base::TextOf(request.body));
   const uint64_t token = in.U64();
   table::SaveId id;
@@ -289,8 +280,8 @@ Result<std::span<const std::byte>> PsServer::HandleCutSave(
   return BytesOf(session.text);
 }
 
-Result<std::span<const std::byte>> PsServer::HandleSave(
-    Session& session, const Request& request) {
+PsServer::Impl::Answer PsServer::Impl::HandleSave(Session& session,
+                                                  const Request& request) {
   channel::MessageReader in(base::TextOf(request.body));
   const uint64_t token = in.U64();
   RETURN_IF_ERROR(in.Finish());
@@ -312,7 +303,7 @@ Result<std::span<const std::byte>> PsServer::HandleSave(
   return BytesOf(session.text);
 }
 
-Status PsServer::HandleCommitSave(const Request& request) {
+Status PsServer::Impl::HandleCommitSave(const Request& request) {
   channel::MessageReader in(base::TextOf(request.body));
   const uint64_t token = in.U64();
   const uint64_t offset = in.U64();
@@ -349,7 +340,7 @@ Status PsServer::HandleCommitSave(const Request& request) {
   return OkStatus();
 }
 
-Status PsServer::HandleEndSave(const Request& request) {
+Status PsServer::Impl::HandleEndSave(const Request& request) {
   channel::MessageReader in(base::TextOf(request.body));
   const uint64_t token = in.U64();
   const bool counts = in.U8() != 0;
@@ -366,8 +357,8 @@ Status PsServer::HandleEndSave(const Request& request) {
     DropSave();
     return OkStatus();
   }
-  EndSaves(true);
-  for (Table* table : AllTables()) table->saved = saved;
+  tables_.EndSaves(true);
+  for (ServerTable* table : tables_.All()) table->saved = saved;
   if (save_->writer != nullptr) {
     SayWritten(base::Concat("save ", saved.number), *save_->writer);
   }
@@ -377,8 +368,8 @@ Status PsServer::HandleEndSave(const Request& request) {
   return OkStatus();
 }
 
-Result<std::span<const std::byte>> PsServer::HandleBeginLoad(
-    Session& session, const Request& request) {
+PsServer::Impl::Answer PsServer::Impl::HandleBeginLoad(Session& session,
+                                                       const Request& request) {
   channel::MessageReader in(base::TextOf(request.body));
   Loading begun;
   begun.token = in.U64();
@@ -402,7 +393,7 @@ Result<std::span<const std::byte>> PsServer::HandleBeginLoad(
   return BytesOf(session.text);
 }
 
-Status PsServer::CheckLoad(uint64_t token) const {
+Status PsServer::Impl::CheckLoad(uint64_t token) const {
   if (load_.has_value() && load_->token == token) return OkStatus();
   return FailedPrecondition(
       "server ", options_.rank,
@@ -410,14 +401,15 @@ Status PsServer::CheckLoad(uint64_t token) const {
       "has begun to load");
 }
 
-Status PsServer::HandleLoad(const Request& request) {
+Status PsServer::Impl::HandleLoad(const Request& request) {
   channel::MessageReader in(base::TextOf(request.body));
   const uint64_t token = in.U64();
   RETURN_IF_ERROR(in.Finish());
   base::MutexLock lock(saving_);
   RETURN_IF_ERROR(CheckLoad(token));
-  ASSIGN_OR_RETURN(const Table* const table, Find(request.head.table));
-  Table& loaded = load_->tables[request.head.table];
+  ASSIGN_OR_RETURN(const ServerTable* const table,
+                   tables_.Find(request.head.table));
+  ServerTable& loaded = load_->tables[request.head.table];
   if (table->dense != nullptr) {
     ASSIGN_OR_RETURN(loaded.dense, table->dense->LoadApart(load_->model));
     return OkStatus();
@@ -429,13 +421,13 @@ Status PsServer::HandleLoad(const Request& request) {
   return OkStatus();
 }
 
-Status PsServer::HandleEndLoad(const Request& request) {
+Status PsServer::Impl::HandleEndLoad(const Request& request) {
   RETURN_IF_ERROR(EndLoad(request));
   // What was loaded may be gone when the log is read.
   return log_ == nullptr ? OkStatus() : WriteCheckpoint(true).status();
 }
 
-Status PsServer::EndLoad(const Request& request) {
+Status PsServer::Impl::EndLoad(const Request& request) {
   channel::MessageReader in(base::TextOf(request.body));
   const uint64_t token = in.U64();
   const bool take = in.U8() != 0;
@@ -452,7 +444,7 @@ Status PsServer::EndLoad(const Request& request) {
   const LastSave saved{loading.model.folder.string(), loading.model.number,
                        options_.job};
   for (auto& [id, loaded] : loading.tables) {
-    ASSIGN_OR_RETURN(Table* const table, Find(id));
+    ASSIGN_OR_RETURN(ServerTable* const table, tables_.Find(id));
     if (loaded.dense != nullptr) {
       table->dense->Take(*loaded.dense);
     } else {

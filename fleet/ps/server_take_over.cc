@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "fleet/base/log.h"
-#include "fleet/ps/server.h"
+#include "fleet/ps/server_impl.h"
 
 namespace fleet::ps {
 namespace {
@@ -84,7 +84,7 @@ bool PsServer::LogIsWhole(const base::Path& folder) {
   return LogHolds(folder) && !base::Exists(folder / kUnfinished);
 }
 
-Result<uint32_t> PsServer::FindOtherLogs() const {
+Result<uint32_t> PsServer::Impl::FindOtherLogs() const {
   const base::Path folder = options_.log_folder;
   // Who names a folder in another way has no others beside it.
   if (!ParseName(folder.filename().string()).has_value()) return 0;
@@ -110,7 +110,7 @@ Result<uint32_t> PsServer::FindOtherLogs() const {
                   ". Where nothing is to be gone on from, remove them all");
 }
 
-Status PsServer::RemoveOtherLogs() const {
+Status PsServer::Impl::RemoveOtherLogs() const {
   const base::Path folder = options_.log_folder;
   if (!ParseName(folder.filename().string()).has_value()) return OkStatus();
   const base::Path parent = folder.parent_path();
@@ -127,7 +127,7 @@ Status PsServer::RemoveOtherLogs() const {
   return OkStatus();
 }
 
-Status PsServer::TakeOver(uint32_t num_others) {
+Status PsServer::Impl::TakeOver(uint32_t num_others) {
   const base::Path folder = options_.log_folder;
   const base::Path rows = folder / kRows;
   RETURN_IF_ERROR(base::AtomicWriteFile(folder / kUnfinished, ""));
@@ -161,21 +161,18 @@ Status PsServer::TakeOver(uint32_t num_others) {
     as_it_was.disk_suffix = base::Concat(".for-", options_.rank);
     const base::Path from = folder.parent_path() / LogFolderName(k, num_others);
     ASSIGN_OR_RETURN(const base::Descriptor lock, LockLog(from, false));
-    auto other = std::make_unique<PsServer>(as_it_was);
+    auto other = std::make_unique<Impl>(as_it_was);
     RETURN_IF_ERROR(other->Recover(from).status());
     Checkpoint checkpoint;
     std::vector<std::string> disks;
-    for (const auto& [id, table] : other->TablesById()) {
+    for (const auto& [id, table] : other->tables_.ById()) {
       base::MutexLock saving(other->saving_);
       ASSIGN_OR_RETURN(Checkpoint::Table written,
                        other->WriteTable(rows, id, *table));
       checkpoint.tables.push_back(std::move(written));
     }
-    {
-      base::MutexLock inner(other->mutex_);
-      checkpoint.rates = other->rates_;
-    }
-    for (const Table* table : other->AllTables()) {
+    checkpoint.rates = other->tables_.rates();
+    for (const ServerTable* table : other->tables_.All()) {
       if (table->sparse == nullptr) continue;
       if (!table->sparse->options().disk.has_value()) continue;
       disks.push_back(table->sparse->options().disk->folder);
@@ -196,12 +193,11 @@ Status PsServer::TakeOver(uint32_t num_others) {
         cuts[table.id].candidates.emplace_back(key, count);
       }
     }
-    base::MutexLock lock_of_rates(mutex_);
-    rates_.merge(checkpoint.rates);
+    tables_.NoteRatesIfNew(std::move(checkpoint.rates));
   }
   for (const auto& [id, text] : specs) {
     ASSIGN_OR_RETURN(const TableSpec spec, DecodeTableSpec(text));
-    ASSIGN_OR_RETURN(Table made, Make(spec));
+    ASSIGN_OR_RETURN(ServerTable made, Make(spec));
     if (made.sparse != nullptr) {
       RETURN_IF_ERROR(made.sparse
                           ->Load(model, static_cast<uint32_t>(options_.rank),
@@ -211,14 +207,9 @@ Status PsServer::TakeOver(uint32_t num_others) {
     } else if (model.ListsOf(spec.name()).ok()) {
       RETURN_IF_ERROR(made.dense->Load(model).status());
     }
-    RETURN_IF_ERROR(AddTable(id, std::move(made)));
+    RETURN_IF_ERROR(tables_.Add(id, std::move(made)));
   }
-  std::map<std::string, double> rates;
-  {
-    base::MutexLock lock(mutex_);
-    rates = rates_;
-  }
-  for (const auto& [name, rate] : rates) {
+  for (const auto& [name, rate] : tables_.rates()) {
     RETURN_IF_ERROR(TellRate(name, rate, nullptr));
   }
   FLEET_LOG(INFO) << "server " << options_.rank << " has taken over "
@@ -227,7 +218,7 @@ Status PsServer::TakeOver(uint32_t num_others) {
   return OkStatus();
 }
 
-Status PsServer::FinishTakeOver() {
+Status PsServer::Impl::FinishTakeOver() {
   const base::Path folder = options_.log_folder;
   RETURN_IF_ERROR(WriteCheckpoint(true).status());
   std::error_code error;

@@ -15,7 +15,10 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
+#include "fleet/channel/message.h"
 #include "fleet/ps/client.h"
+#include "fleet/ps/connect.h"
+#include "fleet/ps/ledger.h"
 #include "fleet/ps/server.h"
 #include "fleet/testing/deadlines.h"
 
@@ -56,6 +59,18 @@ inline void AddTables(PsServer& server, uint32_t rank, uint32_t num_servers,
 inline std::vector<DenseGradient> One(TableId table,
                                       const std::vector<float>& values) {
   return {{table, values}};
+}
+
+// A hello on a channel of its own, as a worker says it. What the server
+// answered.
+inline Result<std::string> SayHello(channel::Channel& channel, uint32_t worker,
+                                    uint32_t lane, uint64_t incarnation) {
+  RequestHead head;
+  head.op = Op::kHello;
+  return Ask(
+      channel, head,
+      channel::MessageWriter().U32(worker).U32(lane).U64(incarnation).Take(),
+      Soon());
 }
 
 enum class Way { kInProcess, kSharedMemory, kTcp, kUcx };

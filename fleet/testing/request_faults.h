@@ -18,6 +18,7 @@
 #include "fleet/base/mutex.h"
 #include "fleet/channel/channel.h"
 #include "fleet/ps/wire.h"
+#include "fleet/testing/testing.h"
 
 namespace fleet::testing {
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "fleet/ps/client.h"
+#include "fleet/ps/request_log.h"
 #include "fleet/ps/server.h"
 
 #include "tests/crash_points/points.h"

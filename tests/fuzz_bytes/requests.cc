@@ -13,6 +13,7 @@
 #include "fleet/base/log.h"
 #include "fleet/channel/message.h"
 #include "fleet/ps/server.h"
+#include "fleet/ps/wire.h"
 
 #include "tests/fuzz_bytes/bytes.h"
 #include "tests/fuzz_bytes/tables.h"

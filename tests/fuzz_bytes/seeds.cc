@@ -20,6 +20,7 @@
 #include "fleet/program/text.h"
 #include "fleet/program/wire.h"
 #include "fleet/ps/client.h"
+#include "fleet/ps/request_log.h"
 #include "fleet/ps/server.h"
 #include "fleet/saved/model_file.h"
 #include "fleet/saved/tensor_file.h"

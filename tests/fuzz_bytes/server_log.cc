@@ -8,6 +8,7 @@
 
 #include "fleet/base/file_name.h"
 #include "fleet/base/log.h"
+#include "fleet/ps/request_log.h"
 #include "fleet/ps/server.h"
 
 #include "tests/fuzz_bytes/bytes.h"
