@@ -652,20 +652,26 @@ class Storm final {
       died.push_back(Now());
     }
     for (const size_t victim : victims) servers_[victim].Start();
-    const Deadline deadline = Soon();
     for (size_t i = 0; i < victims.size(); ++i) {
       ++num_kills_;
-      const auto server = static_cast<int>(victims[i]);
-      while (history_->latest_acknowledged(server) <= died[i]) {
-        RETURN_IF_ERROR(CheckAlive());
-        if (deadline.expired()) {
-          return fleet::DeadlineExceeded(
-              "server ", server,
-              " was started again, and acknowledged nothing for 120 s");
-        }
-        std::this_thread::sleep_for(std::chrono::microseconds(200));
-      }
+      RETURN_IF_ERROR(WaitUntilBack(victims[i], died[i]));
       seconds_.push_back(static_cast<double>(Now() - died[i]) / 1e9);
+    }
+    return OkStatus();
+  }
+
+  // Until a push to the server that was begun since is acknowledged.
+  Status WaitUntilBack(size_t index, int64_t since) {
+    const auto server = static_cast<int>(index);
+    const Deadline deadline = Soon();
+    while (history_->latest_acknowledged(server) <= since) {
+      RETURN_IF_ERROR(CheckAlive());
+      if (deadline.expired()) {
+        return fleet::DeadlineExceeded(
+            "server ", server,
+            " was started again, and acknowledged nothing for 120 s");
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
     return OkStatus();
   }
@@ -709,7 +715,7 @@ class Storm final {
         RETURN_IF_ERROR(FillDisk());
         break;
       case Kind::kDisk:
-        RETURN_IF_ERROR(FailDisk(servers_[server]));
+        RETURN_IF_ERROR(FailDisk(server));
         break;
       case Kind::kBusy:
         RETURN_IF_ERROR(BeBusy());
@@ -780,7 +786,8 @@ class Storm final {
   }
 
   // The server has to end by itself: what is on the disk is not known any more.
-  Status FailDisk(Process& server) {
+  Status FailDisk(size_t index) {
+    Process& server = servers_[index];
     server.control->disk_fails = 1;
     const Deadline deadline = Soon();
     int status = 0;
@@ -795,8 +802,10 @@ class Storm final {
       return fleet::Unavailable(server.log, ": ended with status ", status);
     }
     server.control->disk_fails = 0;
+    const int64_t ended = Now();
     server.Start();
-    return OkStatus();
+    // A server that finds a full disk when it is started does not start.
+    return WaitUntilBack(index, ended);
   }
 
   Status FillDisk() {

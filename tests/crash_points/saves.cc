@@ -4,7 +4,7 @@
 // is older. Servers that are started again begin with a save that was
 // acknowledged, or with the one that was being written, and a load takes such a
 // one; all tables of all servers are of the same. So it is when only one of two
-// servers ends, is started again with its log, and the worker saves anew.
+// servers ends and is started again with its log: the save is made anew.
 
 #include <chrono>
 #include <csignal>
@@ -213,19 +213,6 @@ Status ServeOne(const Point& point, Shared& shared, const Door& door,
   return ended.message() == is_over.message() ? OkStatus() : ended;
 }
 
-// As a script saves: anew where a server was started again meanwhile.
-Status SaveAnew(PsClient& client, const std::string& folder,
-                table::SaveKind kind) {
-  while (true) {
-    const uint64_t before = client.num_server_restarts();
-    const Status saved = client.Save(folder, {.kind = kind}, Soon());
-    if (saved.code() != StatusCode::kFailedPrecondition ||
-        client.num_server_restarts() == before) {
-      return saved;
-    }
-  }
-}
-
 Status SaveAll(const Point& point, Shared& shared,
                const std::vector<channel::Address>& servers) {
   ps::PsClientOptions options;
@@ -238,7 +225,9 @@ Status SaveAll(const Point& point, Shared& shared,
     ++version;
     RETURN_IF_ERROR(Change(*client, version));
     shared.begun = version;
-    RETURN_IF_ERROR(SaveAnew(*client, point.files() / "saves", kind));
+    // Anew, where a server was started again meanwhile.
+    RETURN_IF_ERROR(
+        client->Save(point.files() / "saves", {.kind = kind}, Soon()));
     ASSIGN_OR_RETURN(const uint64_t found, VersionOf(*client));
     if (found != version) {
       return DataLoss("tables of version ", found, " instead of ", version);
