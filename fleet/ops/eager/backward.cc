@@ -213,7 +213,7 @@ class Walk {
     at::Tensor& sum = grads[input];
     if (!sum.defined()) {
       sum = std::move(grad);
-    } else if (Owned(sum)) {
+    } else if (Owned(sum) && !grad.is_sparse()) {
       sum.add_(grad);
     } else {
       sum = AddGradients(sum, grad);

@@ -107,9 +107,11 @@ bool AreRowsOfOneTable(at::TensorList gradients) {
 
 at::Tensor AddGradients(const at::Tensor& sum, const at::Tensor& next) {
   if (AreRowsOfOneTable({sum, next})) return JoinRows({sum, next});
-  if (!sum.is_sparse() || next.is_sparse()) return at::add(sum, next);
+  if (sum.is_sparse() == next.is_sparse()) return at::add(sum, next);
   // LibTorch adds rows to a dense tensor, not the other way round.
-  return at::add(next, sum.sparse_dim() == 1 ? Merged(sum) : sum);
+  const at::Tensor& rows = sum.is_sparse() ? sum : next;
+  const at::Tensor& dense = sum.is_sparse() ? next : sum;
+  return at::add(dense, rows.sparse_dim() == 1 ? Merged(rows) : rows);
 }
 
 at::Tensor JoinRows(at::TensorList gradients) {

@@ -32,7 +32,7 @@ bool AreRowsOfOneTable(at::TensorList gradients);
 at::Tensor JoinRows(at::TensorList gradients);
 
 // The sum of two gradients of one tensor, each dense or rows. Rows of one table
-// are joined; before a dense gradient is added to rows, equal rows are summed.
+// are joined; equal rows are summed before they meet a dense gradient.
 // The op `sum` of a program and the eager backward pass both add like this,
 // from the first gradient to the last, so that they agree to the bit.
 at::Tensor AddGradients(const at::Tensor& sum, const at::Tensor& next);

@@ -101,16 +101,12 @@ TEST(JoinedRows, AreACopy) {
 }
 
 TEST(AddGradients, SumsEqualRowsBeforeTheyMeetADenseGradient) {
-  const at::Tensor rows = at::zeros({3}, at::kLong);
-  const at::Tensor values =
-      at::ones({3, 1}) * 1e-4F + at::randn({3, 1}) * 1e-5F;
-  const at::Tensor sparse = Sparse(rows, values, 1);
+  // One by one, each of them is lost beside 1.
+  const at::Tensor values = at::ones({3, 1}) * 0x1p-24F;
+  const at::Tensor sparse = Sparse(at::zeros({3}, at::kLong), values, 1);
   const at::Tensor dense = at::ones({1, 1});
-  const float* v = values.const_data_ptr<float>();
-  EXPECT_EQ(AddGradients(sparse, dense).item<float>(),
-            1.0F + (v[0] + v[1] + v[2]));
-  EXPECT_EQ(AddGradients(dense, sparse).item<float>(),
-            1.0F + v[0] + v[1] + v[2]);
+  EXPECT_EQ(AddGradients(sparse, dense).item<float>(), 1.0F + 3 * 0x1p-24F);
+  EXPECT_EQ(AddGradients(dense, sparse).item<float>(), 1.0F + 3 * 0x1p-24F);
   EXPECT_EQ(AddGradients(sparse, sparse)._values().size(0), 6);
 }
 
