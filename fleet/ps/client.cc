@@ -137,6 +137,7 @@ Status PsClient::RestoreTables(Channel& channel, Deadline deadline) {
   for (const TableInfo& table : before.tables) absent.erase(table.id);
   if (absent.empty()) return OkStatus();
   std::vector<std::string> specs;
+  specs.reserve(absent.size());
   for (const auto& [id, spec] : absent) specs.push_back(spec);
   for (const std::string& body : RequestsToCreate(specs)) {
     RequestHead head;
@@ -268,6 +269,7 @@ std::string PsClient::TableName(TableId id) const {
 Status PsClient::CreateTables(const std::vector<TableSpec>& specs,
                               Deadline deadline) {
   std::vector<std::string> encoded;
+  encoded.reserve(specs.size());
   for (const TableSpec& spec : specs) encoded.push_back(Encode(spec));
   const std::string one = specs.size() == 1 ? specs[0].name() : "";
   const CallName name{"create", one, specs.size(),

@@ -89,7 +89,7 @@ Status PsClient::FinishSave(BegunSave save, Deadline deadline) {
   }
   // A server that was started again does not hear of it, and builds on the save
   // before.
-  const Status ended =
+  Status ended =
       EndSave(save.token, save.manifest, true, deadline)
           .WithContext(base::Concat("save ", save.manifest.number, " in ",
                                     save.folder, " counts, but"));

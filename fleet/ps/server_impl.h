@@ -289,7 +289,7 @@ class PsServer::Impl final {
                    base::LogFile::Room room, const Logged& logged);
   void NoteRounds(const LoggedRounds& rounds);
   // Writes down that a round is over, before anyone is answered.
-  Status LogRounds(LoggedRounds rounds);
+  Status LogRounds(const LoggedRounds& rounds);
   // Sums that wait for the end of a step are in this segment of the log.
   void NoteSums(uint64_t segment);
   // Two servers with one log would write over each other's records. Kept open,

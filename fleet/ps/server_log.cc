@@ -118,7 +118,7 @@ void PsServer::Impl::NoteRounds(const LoggedRounds& rounds) {
   rounds_[rounds.name] = rounds;
 }
 
-Status PsServer::Impl::LogRounds(LoggedRounds rounds) {
+Status PsServer::Impl::LogRounds(const LoggedRounds& rounds) {
   if (log_ == nullptr) return OkStatus();
   const std::string body = Encode(rounds);
   ASSIGN_OR_RETURN(base::LogFile::Room room, log_->Reserve(0, body.size()));
