@@ -277,8 +277,8 @@ std::string Encode(const Checkpoint& checkpoint) {
   for (const Checkpoint::Table& table : checkpoint.tables) {
     out.U32(static_cast<uint32_t>(table.id))
         .Text(table.spec)
-        .U8(table.saved ? 1 : 0)
-        .Text(table.saved ? table::Encode(table.list) : "");
+        .U8(table.cut.initialized ? 1 : 0)
+        .Text(table::Encode(table.list));
     const table::TableCut& cut = table.cut;
     out.U32(static_cast<uint32_t>(cut.turns.size()));
     for (const table::Turn& turn : cut.turns) {
@@ -333,11 +333,8 @@ Result<Checkpoint> DecodeCheckpoint(std::string_view bytes) {
     Checkpoint::Table table;
     table.id = TableId{in.U32()};
     table.spec = in.Text();
-    table.saved = in.U8() != 0;
-    const std::string list = in.Text();
-    if (table.saved) {
-      ASSIGN_OR_RETURN(table.list, table::DecodeSaveList(list));
-    }
+    table.cut.initialized = in.U8() != 0;
+    ASSIGN_OR_RETURN(table.list, table::DecodeSaveList(in.Text()));
     for (uint32_t turns = in.U32(); turns > 0 && in.whole(); --turns) {
       table::Turn turn;
       turn.part = in.U32();

@@ -114,7 +114,6 @@ struct Checkpoint {
   struct Table {
     TableId id{};
     std::string spec;
-    bool saved = false;  // a dense table without values is not
     table::SaveList list;
     table::TableCut cut;
   };

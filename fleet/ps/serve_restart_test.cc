@@ -232,6 +232,7 @@ class ManyServers {
 
 TEST_F(ServingTest, AnotherNumberOfServersGoesOnFromTheLogs) {
   constexpr TableId kRare{5};
+  constexpr TableId kFromZeros{6};
   table::SparseTableOptions rare;
   rare.name = "rare";
   rare.dim = 2;
@@ -242,22 +243,29 @@ TEST_F(ServingTest, AnotherNumberOfServersGoesOnFromTheLogs) {
   // Dense values in several blocks, so that several servers have a part.
   std::get<table::DenseSpec>(specs[1].table).size = 3000;
   specs.push_back({kRare, rare});
+  // Nobody initializes it.
+  specs.push_back({kFromZeros, specs[1].table});
+  std::get<table::DenseSpec>(specs.back().table).name = "from zeros";
   std::vector<Key> keys(500);
   std::iota(keys.begin(), keys.end(), Key{0});
   const std::vector<float> ones(keys.size() * 2, 1.0f);
   const auto see = [&](ManyServers& servers) {
-    std::vector<float> seen(keys.size() * 2 + 3000);
+    std::vector<float> seen(keys.size() * 2 + 2 * 3000);
     const std::span<float> all(seen);
     EXPECT_OK(servers.client().Pull(kRows, keys, all.first(keys.size() * 2),
                                     {.training = false}, Soon()));
-    EXPECT_OK(servers.client().PullDense(kWeights, all.subspan(keys.size() * 2),
-                                         Soon()));
+    const std::span<float> dense = all.subspan(keys.size() * 2);
+    EXPECT_OK(servers.client().PullDense(kWeights, dense.first(3000), Soon()));
+    EXPECT_OK(
+        servers.client().PullDense(kFromZeros, dense.subspan(3000), Soon()));
     return seen;
   };
   const auto push = [&](ManyServers& servers) {
     ASSERT_OK(servers.client().Push(kRows, keys, ones, Soon(), 1));
-    ASSERT_OK(servers.client().PushDenseMany(
-        One(kWeights, std::vector<float>(3000, 1.0f)), Soon(), 1));
+    for (const TableId dense : {kWeights, kFromZeros}) {
+      ASSERT_OK(servers.client().PushDenseMany(
+          One(dense, std::vector<float>(3000, 1.0f)), Soon(), 1));
+    }
     std::vector<float> pulled(ones.size());
     ASSERT_OK(servers.client().Pull(kRare, keys, pulled, {}, Soon()));
   };

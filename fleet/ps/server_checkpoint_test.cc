@@ -204,6 +204,38 @@ TEST_F(ServerLog, ATableThatIsLoadedIsThereWithItsValuesOrNotAtAll) {
   End();
 }
 
+// Who pushes to a dense table whose values nobody has set has pushed to zeros.
+TEST_F(ServerLog, ADenseTableThatNobodyInitializedKeepsWhatWasPushed) {
+  checkpoint_byte_size_ = 1;
+  Start();
+  auto client = Client(0);
+  ASSERT_OK(client->CreateTables(Specs(optim::Adam{}), Soon()));
+  ASSERT_OK(client->Refresh(Soon()));
+  std::mt19937 random(3);
+  for (int life = 0; life < 3; ++life) {
+    PushSome(*client, random, 10);
+    ASSERT_OK(server().CheckpointIfDue());
+    PushSome(*client, random, 2);
+    const auto before = Everything();
+    End();
+    Start();
+    EXPECT_TRUE(Everything() == before) << life;
+    EXPECT_FALSE(server().dense(kWide)->initialized());
+  }
+  const std::vector<float> first(100'000, 2.0f);
+  ASSERT_OK(client->InitializeDense(kWide, first, Soon()));
+  std::vector<float> values(first.size());
+  ASSERT_OK(client->PullDense(kWide, values, Soon()));
+  EXPECT_EQ(values, first);
+  ASSERT_OK(server().CheckpointIfDue());
+  End();
+  Start();
+  EXPECT_TRUE(server().dense(kWide)->initialized());
+  ASSERT_OK(client->PullDense(kWide, values, Soon()));
+  EXPECT_EQ(values, first);
+  End();
+}
+
 // Not one for each of them, which would have all tables before it again.
 TEST_F(ServerLog, TablesThatAreLoadedTogetherTakeOneCheckpoint) {
   const std::string model = (temporary_.path() / "model").string();

@@ -256,8 +256,8 @@ class PsServer::Impl final {
   // Whether tables are being written.
   bool IsWriting();
   Status WaitUntilWritten(Deadline deadline);
-  // All tables as they are at this moment go to `folder`: a sparse one fills
-  // its cut in `cuts`, where they are wanted.
+  // All tables as they are at this moment go to `folder`. Each fills its cut in
+  // `cuts`, where they are wanted.
   Result<std::shared_ptr<TablesWriter>> BeginWriting(
       const base::Path& folder, const table::SaveId& id, bool text,
       std::map<TableId, table::TableCut>* cuts) REQUIRES(saving_);

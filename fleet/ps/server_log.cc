@@ -287,7 +287,6 @@ Result<bool> PsServer::Impl::WriteCheckpoint(bool must, NewTables* added,
       Checkpoint::Table begun;
       begun.id = id;
       begun.spec = table->spec;
-      begun.saved = table->dense == nullptr || table->dense->initialized();
       checkpoint.tables.push_back(std::move(begun));
     }
     table::SaveId id;
@@ -368,13 +367,11 @@ Result<Checkpoint::Table> PsServer::Impl::WriteTable(const base::Path& folder,
     RETURN_IF_ERROR(rows.status());
     written.list = std::move(rows->list);
     written.cut.candidates = std::move(rows->candidates);
-    written.saved = true;
     return written;
   }
   ASSIGN_OR_RETURN(table::WrittenTable values,
-                   table.dense->WriteSave(folder, save, &written.cut.turns));
+                   table.dense->WriteSave(folder, save, &written.cut));
   written.list = std::move(values.list);
-  written.saved = table.dense->initialized();
   return written;
 }
 

@@ -54,7 +54,7 @@ Result<uint64_t> PsServer::Impl::Recover(const base::Path& folder) {
   model.saves.emplace_back();
   std::map<PartOfTable, uint64_t> done;
   for (const Checkpoint::Table& table : checkpoint.tables) {
-    if (table.saved) model.saves[0].lists.push_back(table.list);
+    model.saves[0].lists.push_back(table.list);
     for (const table::Turn& turn : table.cut.turns) {
       done[{table.id, turn.part}] = turn.number;
     }
@@ -62,14 +62,15 @@ Result<uint64_t> PsServer::Impl::Recover(const base::Path& folder) {
   for (const Checkpoint::Table& table : checkpoint.tables) {
     ASSIGN_OR_RETURN(const TableSpec spec, DecodeTableSpec(table.spec));
     ASSIGN_OR_RETURN(ServerTable made, Make(spec));
-    if (table.saved && made.sparse != nullptr) {
+    if (made.sparse != nullptr) {
       RETURN_IF_ERROR(made.sparse
                           ->Load(model, static_cast<uint32_t>(options_.rank),
                                  options_.num_servers)
                           .status());
       RETURN_IF_ERROR(made.sparse->TakeCut(table.cut));
-    } else if (table.saved) {
+    } else {
       RETURN_IF_ERROR(made.dense->Load(model).status());
+      made.dense->TakeCut(table.cut);
     }
     RETURN_IF_ERROR(tables_.Add(spec.id, std::move(made)));
   }

@@ -171,7 +171,7 @@ Status PsServer::Impl::TakeCuts(const base::Path& folder,
     table::TableCut* const cut = cuts == nullptr ? nullptr : &(*cuts)[table_id];
     tables.push_back({table_id, table->sparse.get(), table->dense.get()});
     if (table->dense != nullptr) {
-      table->dense->BeginSave(id, cut == nullptr ? nullptr : &cut->turns);
+      table->dense->BeginSave(id, cut);
       continue;
     }
     table::SaveOptions options{id};

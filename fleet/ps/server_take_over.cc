@@ -184,13 +184,16 @@ Status PsServer::Impl::TakeOver(uint32_t num_others) {
     }
     for (Checkpoint::Table& table : checkpoint.tables) {
       specs[table.id] = table.spec;
-      if (table.saved) model.saves[0].lists.push_back(std::move(table.list));
+      model.saves[0].lists.push_back(std::move(table.list));
+      // Who sets values does so at all servers before the first push.
+      table::TableCut& cut = cuts[table.id];
+      cut.initialized = cut.initialized && table.cut.initialized;
       for (const auto& [key, count] : table.cut.candidates) {
         if (table::ServerOfKey(key, options_.num_servers) !=
             static_cast<uint32_t>(options_.rank)) {
           continue;
         }
-        cuts[table.id].candidates.emplace_back(key, count);
+        cut.candidates.emplace_back(key, count);
       }
     }
     tables_.NoteRatesIfNew(std::move(checkpoint.rates));
@@ -204,8 +207,9 @@ Status PsServer::Impl::TakeOver(uint32_t num_others) {
                                  options_.num_servers)
                           .status());
       RETURN_IF_ERROR(made.sparse->TakeCut(cuts[id]));
-    } else if (model.ListsOf(spec.name()).ok()) {
+    } else {
       RETURN_IF_ERROR(made.dense->Load(model).status());
+      made.dense->TakeCut(cuts[id]);
     }
     RETURN_IF_ERROR(tables_.Add(id, std::move(made)));
   }

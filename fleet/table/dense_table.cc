@@ -200,21 +200,25 @@ Result<SaveStats> DenseTable::Save(const base::Path& folder, const SaveId& id) {
 }
 
 Result<WrittenTable> DenseTable::WriteSave(const base::Path& folder,
-                                           const SaveId& id, Turns* turns) {
-  BeginSave(id, turns);
+                                           const SaveId& id, TableCut* cut) {
+  BeginSave(id, cut);
   return WriteRows(folder);
 }
 
-void DenseTable::BeginSave(const SaveId& id, Turns* turns) {
+void DenseTable::BeginSave(const SaveId& id, TableCut* cut) {
   base::MutexLock lock(mutex_);
-  if (turns != nullptr) turns->push_back({0, 0, num_turns_, 0});
+  if (cut != nullptr) {
+    cut->turns.push_back({0, 0, num_turns_, 0});
+    // Nobody sets values where there are none.
+    cut->initialized = initialized_ || values_.empty();
+  }
   cut_given_up_ = OkStatus();
-  Cut cut;
-  cut.number = ++num_cuts_;
-  cut.id = id;
-  cut.step = step_;
-  cut.powers = powers_;
-  cut_ = std::move(cut);
+  Cut begun;
+  begun.number = ++num_cuts_;
+  begun.id = id;
+  begun.step = step_;
+  begun.powers = powers_;
+  cut_ = std::move(begun);
 }
 
 void DenseTable::EndSave() {
@@ -406,6 +410,11 @@ void DenseTable::Take(DenseTable& loaded) {
   std::swap(powers_, loaded.powers_);
   initialized_ = loaded.initialized_;
   step_ = loaded.step_;
+}
+
+void DenseTable::TakeCut(const TableCut& cut) {
+  base::MutexLock lock(mutex_);
+  initialized_ = cut.initialized;
 }
 
 uint64_t DenseTable::save_byte_size() const {

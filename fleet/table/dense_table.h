@@ -88,16 +88,18 @@ class DenseTable final {
   // on whether a save counts. An update changes all values: the first that
   // comes while they are written puts what is left aside, once. EndSave ends
   // one that is not written. Load takes what belongs to part().
-  void BeginSave(const SaveId& id, Turns* turns = nullptr);
+  void BeginSave(const SaveId& id, TableCut* cut = nullptr);
   Result<WrittenTable> WriteRows(const base::Path& folder);
   void EndSave();
   Result<WrittenTable> WriteSave(const base::Path& folder, const SaveId& id,
-                                 Turns* turns = nullptr);
+                                 TableCut* cut = nullptr);
   Result<SaveStats> Save(const base::Path& folder, const SaveId& id);
   Result<LoadStats> Load(const SavedModel& model);
   Result<LoadStats> Load(const base::Path& folder);
   Result<std::unique_ptr<DenseTable>> LoadApart(const SavedModel& model) const;
   void Take(DenseTable& loaded);
+  // After Load: what the table knew beside these values.
+  void TakeCut(const TableCut& cut);
 
   // Whether Assign or Load has set values.
   bool initialized() const;

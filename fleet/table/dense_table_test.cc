@@ -225,6 +225,34 @@ TEST(DenseTable, SavesItsMomentWhateverComesAfter) {
               HasCode(StatusCode::kFailedPrecondition));
 }
 
+// Whether its values were set is known as of that moment, too.
+TEST(DenseTable, ACutTellsWhetherValuesHadBeenSet) {
+  TemporaryFolder folder;
+  auto table = Make(Whole(2));
+  ASSERT_OK(table->Push(std::vector<float>{1, 2}));
+  TableCut cut;
+  table->BeginSave({1}, &cut);
+  ASSERT_OK(table->Assign(std::vector<float>{7, 8}));
+  ASSERT_OK_AND_ASSIGN(const WrittenTable written,
+                       table->WriteRows(folder.path()));
+  ASSERT_OK(WriteSaveList(folder.path(), written.list));
+  EXPECT_FALSE(cut.initialized);
+  auto again = Make(Whole(2));
+  ASSERT_OK(again->Load(folder.path()));
+  again->TakeCut(cut);
+  EXPECT_FALSE(again->initialized());
+  EXPECT_THAT(Pulled(*again), ElementsAre(-0.5, -1));
+  table->BeginSave({2}, &cut);
+  EXPECT_TRUE(cut.initialized);
+  table->EndSave();
+  // Where there are no values, nobody sets some.
+  DenseTableOptions empty = Whole(5000);
+  empty.part = {5000, 5000};
+  auto nothing = Make(empty);
+  nothing->BeginSave({1}, &cut);
+  EXPECT_TRUE(cut.initialized);
+}
+
 TEST(DenseTable, IsReadByAnyNumberOfServers) {
   TemporaryFolder folder;
   constexpr uint64_t kSize = 10'000;

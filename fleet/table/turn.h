@@ -31,9 +31,13 @@ struct Turn {
 };
 using Turns = std::vector<Turn>;
 
-// What a sparse table knows beside its rows, when they are written down.
+// What a table knows beside its rows, at the moment at which they are written
+// down.
 struct TableCut {
   Turns turns;  // the last of each part that is in the rows
+  // Whether somebody had set the values of a dense table. Those of one that
+  // nobody had set may have been pushed to all the same.
+  bool initialized = true;
   // Keys that the entry rule holds back, and how often each was pulled.
   std::vector<std::pair<Key, uint64_t>> candidates;
   // By worker of geo training: the keys that it is not told of yet.
