@@ -3,9 +3,11 @@
 // Checkpoints of servers with a log, and what is left of the log after them.
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "fleet/ps/request_log.h"
@@ -233,6 +235,49 @@ TEST_F(ServerLog, ADenseTableThatNobodyInitializedKeepsWhatWasPushed) {
   EXPECT_TRUE(server().dense(kWide)->initialized());
   ASSERT_OK(client->PullDense(kWide, values, Soon()));
   EXPECT_EQ(values, first);
+  End();
+}
+
+// What a checkpoint has of a table is that of one moment, and a table that is
+// not in it is in the log that stays.
+TEST_F(ServerLog, TablesThatBeginWhileCheckpointsAreWrittenAreThere) {
+  constexpr uint32_t kTogether = 50;
+  checkpoint_byte_size_ = 1;
+  std::vector<TableSpec> specs;
+  for (uint32_t i = 0; i < 10 * kTogether; ++i) {
+    specs.push_back(DenseSpecOf(TableId{i}, base::Concat("w", i), 10,
+                                optim::UpdateRule(optim::Sgd{})));
+  }
+  const std::vector<float> ones(10, 1.0f);
+  Start();
+  auto client = Client(0);
+  std::atomic<bool> done = false;
+  std::jthread beginning([&] {
+    for (auto at = specs.begin(); at != specs.end(); at += kTogether) {
+      const std::vector<TableSpec> some(at, at + kTogether);
+      EXPECT_OK(client->CreateTables(some, Soon()));
+      EXPECT_OK(client->Refresh(Soon()));
+      for (const TableSpec& spec : some) {
+        EXPECT_OK(client->InitializeDense(spec.id, ones, Soon()));
+      }
+    }
+    done = true;
+  });
+  // The server ends after a checkpoint, again and again.
+  for (int life = 0; !done || life < 3; ++life) {
+    for (int i = 0; i <= life % 8; ++i) ASSERT_OK(server().CheckpointIfDue());
+    End();
+    Start();
+  }
+  beginning.join();
+  for (const TableSpec& spec : specs) {
+    table::DenseTable* const table = server().dense(spec.id);
+    ASSERT_NE(table, nullptr) << static_cast<uint32_t>(spec.id);
+    EXPECT_TRUE(table->initialized()) << table->name();
+    std::vector<float> values(ones.size());
+    ASSERT_OK(table->Pull(values));
+    EXPECT_EQ(values, ones) << table->name();
+  }
   End();
 }
 

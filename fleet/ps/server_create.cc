@@ -43,7 +43,11 @@ Status PsServer::Impl::Create(std::span<const TableSpec> specs) {
     // has all rows of the server.
     RETURN_IF_ERROR(WriteCheckpoint(true, &loaded).status());
   }
+  base::LogFile::Room until_added;
   if (log_ != nullptr) {
+    // A checkpoint that cuts the log has the tables, or its records are newer:
+    // it waits for this room.
+    ASSIGN_OR_RETURN(until_added, log_->Reserve(0, 0));
     // First the log: what comes for a table finds it there.
     for (const auto& [id, table] : made) {
       const std::span<const std::byte> body = BytesOf(table.spec);
