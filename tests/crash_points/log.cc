@@ -5,16 +5,21 @@
 // counted as acknowledged is in the tables, once. So it is when the server that
 // was started again is ended, too.
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <memory>
 #include <string>
 #include <sys/wait.h>
 #include <thread>
+#include <tuple>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
+#include "fleet/base/log_file.h"
 #include "fleet/ps/client.h"
+#include "fleet/ps/request_log.h"
 #include "fleet/ps/server.h"
 
 #include "tests/crash_points/door.h"
@@ -176,6 +181,49 @@ Status Train(Shared& shared, const Door& door, bool may_lose) {
   return OkStatus();
 }
 
+// What a server begins with, for who reads of a failure: the checkpoint, and of
+// the log the turns of each part, by epoch.
+Result<std::string> Describe(const base::Path& folder) {
+  ASSIGN_OR_RETURN(const ps::Checkpoint checkpoint, ps::ReadCheckpoint(folder));
+  std::string text = base::Concat("checkpoint of epoch ", checkpoint.epoch,
+                                  ", log.", checkpoint.segment, " and later:");
+  for (const ps::Checkpoint::Table& table : checkpoint.tables) {
+    text += base::Concat(" table ", static_cast<uint32_t>(table.id),
+                         table.cut.initialized ? "" : " (not initialized)",
+                         " has turns");
+    for (const table::Turn& turn : table.cut.turns) {
+      text += base::Concat(" ", turn.part, ":", turn.number);
+    }
+    text += ";";
+  }
+  ASSIGN_OR_RETURN(const base::LogRecords records,
+                   base::LogRecords::Read(folder, checkpoint.segment));
+  // By epoch, table and part: the first and the last turn.
+  std::map<std::tuple<uint64_t, TableId, uint32_t>,
+           std::pair<uint64_t, uint64_t>>
+      turns;
+  for (const std::span<const std::byte> record : records.all()) {
+    ASSIGN_OR_RETURN(const ps::LoggedRequest request, ps::DecodeLogged(record));
+    for (const ps::LoggedTurn& turn : request.turns) {
+      auto& [first, last] =
+          turns
+              .try_emplace({request.head.epoch, turn.table, turn.part},
+                           turn.number, turn.number)
+              .first->second;
+      first = std::min(first, turn.number);
+      last = std::max(last, turn.number);
+    }
+  }
+  text += base::Concat(" ", records.all().size(), " records");
+  for (const auto& [of, range] : turns) {
+    const auto& [epoch, table, part] = of;
+    text += base::Concat("; epoch ", epoch, ", table ",
+                         static_cast<uint32_t>(table), ", turns ", part, ":",
+                         range.first, " to ", range.second);
+  }
+  return text;
+}
+
 // The servers end at these points, one after the other, and one that is not
 // ended follows. Well: the last of them came to its end before its point did.
 Result<End> TryOne(const std::vector<Point>& points, Shared& shared,
@@ -188,10 +236,16 @@ Result<End> TryOne(const std::vector<Point>& points, Shared& shared,
       Start(shared, [&] { return Train(shared, door, may_lose); });
   End end = End::kKilled;
   size_t num_killed = 0;
+  std::string story;
   for (size_t life = 0; end == End::kKilled && life <= points.size(); ++life) {
     const bool is_last = life == points.size();
     const Point& point = is_last ? points.back() : points[life];
     num_killed = life;
+    if (life > 0) {
+      const Result<std::string> found = Describe(points[0].files() / "log");
+      story += base::Concat("\n  life ", life + 1, " began with ",
+                            found.ok() ? *found : found.status().ToString());
+    }
     end = Run(shared, [&] {
       return Serve(point, shared, door, durability, life + 1, is_last);
     });
@@ -199,7 +253,7 @@ Result<End> TryOne(const std::vector<Point>& points, Shared& shared,
   if (end != End::kWell) (void)::kill(worker, SIGKILL);
   const End of_worker = WaitFor(worker);
   if (end != End::kWell || of_worker != End::kWell) {
-    return DataLoss(shared.failure);
+    return DataLoss(shared.failure, story);
   }
   return num_killed + 1 == points.size() ? End::kWell : End::kKilled;
 }
