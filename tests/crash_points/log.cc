@@ -124,7 +124,13 @@ Result<Counts> Found(PsClient& client) {
     }
   }
   std::vector<float> weights(kNumWeights);
-  RETURN_IF_ERROR(client.PullDense(kWeights, weights, Soon()));
+  // They come in parts: a server that was started again between two of them may
+  // have lost what the first part had.
+  uint64_t num_restarts = 0;
+  do {
+    num_restarts = client.num_server_restarts();
+    RETURN_IF_ERROR(client.PullDense(kWeights, weights, Soon()));
+  } while (client.num_server_restarts() != num_restarts);
   found.of_weights = static_cast<uint64_t>(weights[0]);
   for (const float value : weights) {
     if (value != weights[0]) {
