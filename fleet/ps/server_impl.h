@@ -321,8 +321,8 @@ class PsServer::Impl final {
                           table::DenseTable& table);
 
   // server_take_over.cc: logs of another number of servers.
-  // Of how many servers, another number than this job has, whole logs are
-  // beside this one's; 0: there are none.
+  // The number of servers, another one than this job's, whose whole logs lie
+  // beside this server's; 0: there are none.
   Result<uint32_t> FindOtherLogs() const;
   // When all servers have taken over what is theirs.
   Status RemoveOtherLogs() const;

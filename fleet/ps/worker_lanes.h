@@ -107,8 +107,8 @@ class WorkerLanes final {
   // What there is of the worker's incarnation, as a connection that is new
   // hears it.
   std::vector<LaneRecord> RecordsOf(int worker, uint64_t incarnation);
-  // Of all workers: for a save without sums that wait, for a checkpoint with
-  // them.
+  // The ledger of all workers: for a save without sums that wait, for a
+  // checkpoint with them.
   Ledger MakeLedger(bool for_save);
   // What a ledger tells, for a server that begins again.
   void Restore(const WorkerRecord& record);
