@@ -45,6 +45,9 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/fleet
         PATTERN "fleet/launch" EXCLUDE
         PATTERN "*_conformance*.h" EXCLUDE
         PATTERN "status_matchers.h" EXCLUDE)
+install(FILES ${CMAKE_BINARY_DIR}/generated/fleet/program/op_functions.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fleet/program
+        COMPONENT development)
 
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/fleet)
 install(EXPORT fleetTargets NAMESPACE fleet:: DESTINATION ${config_dir}

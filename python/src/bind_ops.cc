@@ -137,26 +137,18 @@ class OpFunction {
 
   // The op as an operation at the end of the current block.
   nb::object Append(const Given& given) const {
-    const OpDef& def = *op_.def;
-    program::Operation op{.type = def.name};
-    for (size_t i = 0; i < def.inputs.size(); ++i) {
-      program::Slot slot{def.inputs[i].name, Names(def.inputs[i], given[i])};
-      if (!slot.arguments.empty()) op.inputs.push_back(std::move(slot));
+    program::OpCall call{.def = *op_.def, .inputs = {}, .attrs = {}};
+    const size_t num_inputs = call.def.inputs.size();
+    for (size_t i = 0; i < num_inputs; ++i) {
+      call.inputs.push_back(Names(call.def.inputs[i], given[i]));
+    }
+    for (size_t i = 0; i < call.def.attrs.size(); ++i) {
+      call.attrs.push_back(TakeAttr(call.def.attrs[i], given[num_inputs + i]));
     }
     StaticProgram& program = *building_.main;
-    Attrs attrs;
-    for (size_t i = 0; i < def.attrs.size(); ++i) {
-      attrs.push_back(TakeAttr(def.attrs[i], given[def.inputs.size() + i]));
-      if (def.attrs[i].name == "seed" && attrs.back() == Attr(int64_t{0})) {
-        attrs.back() = program.graph->random_seed;
-      }
-      op.attrs[def.attrs[i].name] =
-          program::ToAttrValue(def.attrs[i], attrs.back());
-    }
-    AddOutputs(program.block(), attrs, op);
-    const program::Slots outputs = op.outputs;
-    AppendOperation(program, program.current_block, std::move(op));
-    return WrapVariables(outputs);
+    return WrapVariables(ValueOrThrow(program::AppendCall(
+        Library().definitions(), *program.graph, program.current_block,
+        std::move(call), building_.options(), NewName)));
   }
 
   // The names of the variables in `object`; Tensors become constants.
@@ -185,48 +177,6 @@ class OpFunction {
     const at::Tensor& tensor = TensorArgument(slot, object);
     if (tensor.defined()) return AddConstant(tensor);
     return nb::inst_ptr<Variable>(object)->name;
-  }
-
-  // Names for all outputs, after the layer that is being built or the op.
-  void AddOutputs(const program::Block& block, const Attrs& attrs,
-                  program::Operation& op) const {
-    const OpDef& def = *op_.def;
-    size_t count = def.outputs.size();
-    for (const SlotDef& slot : def.outputs) {
-      if (slot.variadic) count = CountOutputs(block, attrs, op);
-    }
-    std::string owner = building_.owner;
-    if (owner.empty()) owner = NewName(def.name);
-    size_t next = 0;
-    for (const SlotDef& slot : def.outputs) {
-      program::Slot out{slot.name, {}};
-      const size_t end =
-          slot.variadic ? next + count - (def.outputs.size() - 1) : next + 1;
-      for (; next < end; ++next) {
-        out.arguments.push_back(next < building_.outputs.size()
-                                    ? building_.outputs[next]
-                                    : NewName(owner + ".tmp"));
-      }
-      op.outputs.push_back(std::move(out));
-    }
-  }
-
-  // How many outputs there are, by the shape rule.
-  size_t CountOutputs(const program::Block& block, const Attrs& attrs,
-                      const program::Operation& op) const {
-    std::vector<std::vector<program::TensorType>> types;
-    for (const SlotDef& slot : op_.def->inputs) {
-      types.emplace_back();
-      for (const std::string& name : op.input(slot.name)) {
-        const program::Variable* variable = block.Find(name);
-        if (variable == nullptr) {
-          Fail("variable ", name, " belongs to another program");
-        }
-        types.back().push_back(variable->type);
-      }
-    }
-    program::OpTypes call(*op_.def, std::move(types), attrs);
-    return ValueOrThrow(op_.def->InferTypes(call)).size();
   }
 
   nb::object WrapVariables(const program::Slots& outputs) const {

@@ -107,7 +107,7 @@ void BindBuilding(nb::module_& m) {
           })
       .def_rw("role", &Building::role)
       .def_rw("device", &Building::device)
-      .def_rw("scope", &Building::scope)
+      .def_rw("scope", &Building::name_scope)
       .def_rw("owner", &Building::owner)
       .def_rw("outputs", &Building::outputs)
       .def_rw("generate", &Building::generate)

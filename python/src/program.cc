@@ -8,7 +8,6 @@
 #include <nanobind/stl/string.h>
 
 #include "fleet/base/check.h"
-#include "fleet/program/lod.h"
 
 #include "status.h"
 
@@ -34,14 +33,6 @@ int BlockOf(const program::Program& graph, int block, const std::string& name) {
     if (graph.block(block).FindHere(name) != nullptr) return block;
   }
   return -1;
-}
-
-void AddAttr(program::Operation& op, const char* name, program::AttrKind kind,
-             std::variant<int64_t, std::string> value) {
-  program::AttrValue attr{kind, {}};
-  if (value.index() == 0) attr.value = std::get<0>(value);
-  if (value.index() == 1) attr.value = std::get<1>(value);
-  op.attrs.try_emplace(name, std::move(attr));
 }
 
 }  // namespace
@@ -125,33 +116,17 @@ std::string NewName(const std::string& key) {
   return nb::cast<std::string>(TheBuilding().generate(key));
 }
 
+program::AppendOptions Building::options() const {
+  program::AppendOptions options = *this;
+  options.made_at = UserLine();
+  return options;
+}
+
 void AppendOperation(StaticProgram& program, int block,
                      program::Operation operation) {
-  using program::AttrKind;
-  const Building& building = TheBuilding();
-  if (building.role != 0) {
-    AddAttr(operation, "op_role", AttrKind::kInt, building.role);
-  }
-  if (!building.device.empty()) {
-    AddAttr(operation, "op_device", AttrKind::kString, building.device);
-  }
-  if (!building.scope.empty()) {
-    AddAttr(operation, "op_namescope", AttrKind::kString, building.scope);
-  }
-  if (operation.made_at.empty()) operation.made_at = UserLine();
-  program::Block& target = program.graph->block(block);
-  const program::OpRegistry& definitions = Library().definitions();
-  if (definitions.Find(operation.type) == nullptr) {
-    target.Append(std::move(operation));
-    return;
-  }
-  ThrowIfError(program::CompleteLod(definitions, target, operation));
-  const program::Operation& added = target.Append(std::move(operation));
-  Status status = target.InferTypes(definitions, added);
-  if (!status.ok()) {
-    target.Remove(target.num_ops() - 1, target.num_ops());
-    ThrowIfError(status);
-  }
+  ThrowIfError(program::AppendOperation(
+      Library().definitions(), program.graph->block(block),
+      std::move(operation), TheBuilding().options()));
 }
 
 std::string AddConstant(const at::Tensor& tensor) {

@@ -15,6 +15,7 @@
 #include <nanobind/nanobind.h>
 
 #include "fleet/ops/kernels.h"
+#include "fleet/program/append.h"
 #include "fleet/program/program.h"
 
 #include "tensor.h"
@@ -62,17 +63,15 @@ nb::object WrapVariable(const ProgramRef& program, int block,
 const Variable* AsVariable(nb::handle object);
 
 // Where and how operations are added while a program is built.
-struct Building {
+struct Building : program::AppendOptions {
   bool on = false;  // functions build programs instead of computing
   ProgramRef main;
   ProgramRef startup;
-  int64_t role = 0;     // attribute op_role, where it is not 0
-  std::string device;   // attribute op_device, where it is not empty
-  std::string scope;    // attribute op_namescope, where it is not empty
-  std::string owner;    // the layer that outputs are named after
   nb::object generate;  // unique_name.generate
   std::string package;  // the folder of the package, for made_at
-  std::vector<std::string> outputs;  // names of the next outputs
+
+  // What operations that are added now say, with the user's line.
+  program::AppendOptions options() const;
 };
 Building& TheBuilding();
 
