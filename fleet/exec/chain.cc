@@ -9,7 +9,7 @@
 #include <ATen/Parallel.h>
 
 #include "fleet/exec/direct.h"
-#include "fleet/ops/rows.h"
+#include "fleet/ops/sums.h"
 
 namespace fleet::exec {
 namespace {

@@ -28,7 +28,7 @@ class Writer {
   Operand In(int value, const Spread& spread = {}) const {
     const Value& v = g.values[value];
     if (v.origin == Value::kConstant) {
-      return Operand::Number(static_cast<float>(v.constant));
+      return Operand::Number(v.constant);
     }
     Operand operand = Operand::Of(value);
     if (v.numel() == numel_) return operand;
@@ -321,7 +321,7 @@ std::optional<Pair> ReadPair(Writer& w, int x, int y, int out) {
       w.g.values[y].channels_last) {
     return std::nullopt;
   }
-  const int axis = w.n.kernel->def->AttrIndex("axis");
+  const int axis = w.n.kernel->def().AttrIndex("axis");
   const auto spread =
       SpreadOf(w.g.dims(y), w.g.dims(x),
                axis < 0 ? -1 : std::get<int64_t>(w.n.kernel->attrs[axis]));
@@ -576,7 +576,7 @@ std::optional<ChainForm> FindChainForm(const Graph& graph, int node) {
   if (n.kernel == nullptr || n.gone || n.fused || !n.step->in_place.empty()) {
     return std::nullopt;
   }
-  std::string type = n.kernel->def->name;
+  std::string type = n.kernel->def().name;
   if (n.kernel->backward) type += "_grad";
   const auto form = Forms().find(type);
   if (form == Forms().end()) return std::nullopt;

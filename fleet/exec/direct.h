@@ -7,12 +7,38 @@
 #define FLEET_EXEC_DIRECT_H_
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
+#include <optional>
 #include <string_view>
 
 #include "fleet/exec/plan_graph.h"
 
 namespace fleet::exec {
+
+// A node as the forms of ops see it (ops/bare.h).
+class NodeCall final : public ops::BareCall {
+ public:
+  // The node of a kernel. `graph` outlives it.
+  NodeCall(Graph& graph, int node);
+
+  const program::TensorType& type(int value) const override {
+    return graph_.values[value].type;
+  }
+  bool IsDense(int value) const override { return graph_.values[value].dense; }
+  bool ChannelsLast(int value) const override {
+    return graph_.values[value].channels_last;
+  }
+  std::optional<float> Constant(int value) const override;
+
+  bool Run(std::initializer_list<int> reads, Direct work) override;
+  bool Fill(int out, float number) override;
+  bool Share(int out, int in) override { return graph_.Share(out, in); }
+
+ private:
+  Graph& graph_;
+  const int node_;
+};
 
 // Gives a node its direct form, or makes it unnecessary, and says what it
 // reads; returns false, and changes nothing, if types or attributes are others
@@ -25,7 +51,6 @@ void AddElementwiseForms(DirectForms& forms);
 void AddReductionForms(DirectForms& forms);
 void AddViewForms(DirectForms& forms);
 void AddMatmulForms(DirectForms& forms);
-void AddLossForms(DirectForms& forms);
 void AddConvForms(DirectForms& forms);
 void AddPoolForms(DirectForms& forms);
 void AddNormForms(DirectForms& forms);
@@ -44,8 +69,8 @@ void FuseChains(Graph& graph);
 // Updates of float parameters on bare memory.
 bool MakeOptimizerDirect(Graph& graph, int node);
 
-// All of it, over the whole graph.
-void MakeDirectForms(Graph& graph);
+// All of it, over the whole graph; without `fusing` each node for itself.
+void MakeDirectForms(Graph& graph, bool fusing);
 
 // ---- for the forms
 
@@ -53,13 +78,6 @@ void MakeDirectForms(Graph& graph);
 int OnlyReader(const Graph& graph, int value);
 // Whether a step that changes memory stands between the two.
 bool Separated(const Graph& graph, int first, int last);
-
-inline const float* FloatIn(void* const* memory, int value) {
-  return static_cast<const float*>(memory[value]);
-}
-inline float* FloatOut(void* const* memory, int value) {
-  return static_cast<float*>(memory[value]);
-}
 
 }  // namespace fleet::exec
 

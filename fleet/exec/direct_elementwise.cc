@@ -127,13 +127,13 @@ bool MakeScaleGrad(Graph& g, int node) {
   Node& n = g.nodes[node];
   const int dy = g.In(n, 0), dx = g.Out(n, 0);
   if (n.kernel->slot_end.size() != 1 || !g.AreFloat({dy, dx})) return false;
-  const double factor = g.attr<double>(n, "scale");
+  const auto factor = static_cast<float>(g.attr<double>(n, "scale"));
   const Value& up = g.values[dy];
   if (up.origin == Value::kConstant && !g.values[dx].pinned) {
     g.MakeConstant(node, dx, up.constant * factor);
     return true;
   }
-  MakeAffine(g, node, dy, dx, static_cast<float>(factor), 0, true);
+  MakeAffine(g, node, dy, dx, factor, 0, true);
   return true;
 }
 

@@ -30,7 +30,7 @@ int64_t Count(const Dims& dims, size_t begin, size_t end) {
 // computes; the first two slots of all of them are the factors.
 std::optional<Product> ReadProduct(const Graph& g, int node) {
   const Node& n = g.nodes[node];
-  const std::string& type = n.kernel->def->name;
+  const std::string& type = n.kernel->def().name;
   Product p{.a = g.In(n, 0), .b = g.In(n, 1)};
   if (!g.AreFloat({p.a, p.b}) || g.numel(p.a) == 0 || g.numel(p.b) == 0) {
     return std::nullopt;
@@ -78,7 +78,7 @@ bool MakeProduct(Graph& g, int node) {
     return false;
   }
   int bias = kNone;
-  if (n.kernel->def->name == "fc") bias = g.In(n, 2);
+  if (n.kernel->def().name == "fc") bias = g.In(n, 2);
   if (bias != kNone && (!g.AreFloat({bias}) || g.numel(bias) != p->shape.n)) {
     return false;
   }
@@ -109,7 +109,7 @@ bool MakeProductGrad(Graph& g, int node) {
   Node& n = g.nodes[node];
   const auto p = ReadProduct(g, node);
   if (!p) return false;
-  const bool fc = n.kernel->def->name == "fc";
+  const bool fc = n.kernel->def().name == "fc";
   const int dout = n.inputs.back();
   const int da = g.Out(n, 0), db = g.Out(n, 1);
   const int dbias = fc ? g.Out(n, 2) : kNone;

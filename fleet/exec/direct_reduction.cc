@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "fleet/exec/direct.h"
-#include "fleet/ops/rows.h"
+#include "fleet/ops/sums.h"
 
 namespace fleet::exec {
 namespace {
@@ -17,7 +17,7 @@ bool MakeFilled(Graph& g, int node, bool like) {
     const auto& text = g.attr<std::string>(n, "str_value");
     if (!n.inputs.empty() || !text.empty()) return false;
   }
-  g.MakeConstant(node, out, g.attr<double>(n, "value"));
+  g.MakeConstant(node, out, static_cast<float>(g.attr<double>(n, "value")));
   return true;
 }
 
@@ -48,7 +48,8 @@ bool MakeTotalGrad(Graph& g, int node, bool mean) {
   const int64_t size = g.numel(dx);
   const double share = mean ? 1.0 / static_cast<double>(size) : 1.0;
   if (g.values[dout].origin == Value::kConstant && !g.values[dx].pinned) {
-    g.MakeConstant(node, dx, g.values[dout].constant * share);
+    g.MakeConstant(node, dx,
+                   static_cast<float>(g.values[dout].constant * share));
     return true;
   }
   g.Reads(node, {dout});
@@ -68,65 +69,6 @@ bool MakeBackward(Graph& g, int node) {
   return MakeTotalGrad(g, node, kMean);
 }
 
-// ---- squared differences
-
-// (Input - Label)^2, and with reduction their mean or sum.
-bool MakeMse(Graph& g, int node) {
-  Node& n = g.nodes[node];
-  const int x = g.In(n, 0), y = g.In(n, 1), out = g.Out(n, 0);
-  const auto& reduction = g.attr<std::string>(n, "reduction");
-  if (!g.AreFloat({x, y, out}) || g.dims(x) != g.dims(y)) return false;
-  g.Reads(node, {x, y});
-  const int64_t size = g.numel(x);
-  if (reduction == "none") {
-    n.direct = [x, y, out, size](void* const* m) {
-      const float* a = FloatIn(m, x);
-      const float* b = FloatIn(m, y);
-      float* to = FloatOut(m, out);
-      for (int64_t i = 0; i < size; ++i) to[i] = (a[i] - b[i]) * (a[i] - b[i]);
-    };
-    return true;
-  }
-  const double by = reduction == "mean" ? static_cast<double>(size) : 1.0;
-  n.direct = [x, y, out, size, by](void* const* m) {
-    const float* a = FloatIn(m, x);
-    const float* b = FloatIn(m, y);
-    double sums[4] = {};
-    for (int64_t i = 0; i < size; ++i) {
-      const double d = a[i] - b[i];
-      sums[i % 4] += d * d;
-    }
-    *FloatOut(m, out) =
-        static_cast<float>((sums[0] + sums[1] + sums[2] + sums[3]) / by);
-  };
-  return true;
-}
-
-bool MakeMseGrad(Graph& g, int node) {
-  Node& n = g.nodes[node];
-  const int x = g.In(n, 0), y = g.In(n, 1), dout = g.In(n, 2);
-  const int dx = g.Out(n, 0), dy = g.Out(n, 1);
-  const auto& reduction = g.attr<std::string>(n, "reduction");
-  if (!g.AreFloat({x, y, dout, dx}) || g.dims(x) != g.dims(y) || dy != kNone) {
-    return false;
-  }
-  g.Reads(node, {x, y, dout});
-  const int64_t size = g.numel(x);
-  const bool each = reduction == "none";
-  const float factor =
-      reduction == "mean" ? 2.0f / static_cast<float>(size) : 2.0f;
-  n.direct = [=](void* const* m) {
-    const float* a = FloatIn(m, x);
-    const float* b = FloatIn(m, y);
-    const float* up = FloatIn(m, dout);
-    float* to = FloatOut(m, dx);
-    for (int64_t i = 0; i < size; ++i) {
-      to[i] = (a[i] - b[i]) * factor * up[each ? i : 0];
-    }
-  };
-  return true;
-}
-
 }  // namespace
 
 void AddReductionForms(DirectForms& forms) {
@@ -138,8 +80,6 @@ void AddReductionForms(DirectForms& forms) {
   forms["reduce_mean_grad"] = MakeBackward<true>;
   forms["reduce_sum"] = MakeForward<false>;
   forms["reduce_sum_grad"] = MakeBackward<false>;
-  forms["mse_loss"] = MakeMse;
-  forms["mse_loss_grad"] = MakeMseGrad;
 }
 
 }  // namespace fleet::exec

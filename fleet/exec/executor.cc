@@ -100,6 +100,7 @@ Result<Executor::Entry*> Executor::Find(
                             ? Schedule::Target::kGpu
                             : Schedule::Target::kAny));
   entry.schedule->set_planning(options_.planning);
+  entry.schedule->set_fusing(options_.fusing);
   entry.schedule->set_recording(options_.cuda_graphs && CudaGraphsWanted());
   // What older states of the program were compiled to will not be run again.
   std::erase_if(entries_, [&](const Entry& old) {

@@ -36,6 +36,9 @@ struct ExecutorOptions {
   // Whether the second run with the same feed shapes makes a plan (plan.h). Off
   // where every kernel should be called on its own: to compare, to debug.
   bool planning = true;
+  // Whether a plan makes one of several operations. Off to compare: then each
+  // gives the bits of an eager call.
+  bool fusing = true;
   // Whether programs that run again and again on a GPU are recorded there
   // (schedule.h). FLEET_CUDA_GRAPHS=0 in the environment turns it off too.
   bool cuda_graphs = true;

@@ -45,8 +45,8 @@ bool ShapesFollow(Graph& graph, const Node& node) {
       slot.push_back(graph.values[node.inputs[next]].type);
     }
   }
-  auto types = kernel.def->InferTypes(
-      program::OpTypes(*kernel.def, std::move(inputs), kernel.attrs));
+  auto types = kernel.def().InferTypes(
+      program::OpTypes(kernel.def(), std::move(inputs), kernel.attrs));
   if (!types.ok()) return false;
   for (size_t i = 0; i < node.outputs.size() && i < types->size(); ++i) {
     if (node.outputs[i] == kNone) continue;
@@ -89,11 +89,13 @@ bool Plan::Build(const PlanSource& source) {
   names_ = source.names;
   frame_.resize(names_.size());
   graph_.CountReaders();
-  std::vector<int*> plain;
-  for (int& value : fetches_) plain.push_back(&value);
-  for (auto& [value, index] : stores_) plain.push_back(&value);
-  ChooseLayouts(graph_, plain);
-  MakeDirectForms(graph_);
+  if (source.fusing) {
+    std::vector<int*> plain;
+    for (int& value : fetches_) plain.push_back(&value);
+    for (auto& [value, index] : stores_) plain.push_back(&value);
+    ChooseLayouts(graph_, plain);
+  }
+  MakeDirectForms(graph_, source.fusing);
   memory_.assign(graph_.values.size(), nullptr);
   tensors_.resize(graph_.values.size());
   followers_.resize(graph_.values.size());
@@ -284,7 +286,7 @@ void Plan::TakeArena() {
     SetAddress(v, base + offset);
     if (value.origin == Value::kConstant) {
       std::fill_n(static_cast<float*>(memory_[v]), value.numel(),
-                  static_cast<float>(value.constant));
+                  value.constant);
     }
   }
 }

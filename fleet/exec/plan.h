@@ -33,6 +33,10 @@ struct PlanSource {
     bool written;
   };
 
+  // Whether several operations may become one, and images lie in memory as is
+  // fastest. Without it every operation gives the bits of an eager call.
+  bool fusing = true;
+
   std::span<const std::unique_ptr<Step>> steps;  // they outlive the plan
   std::vector<Place> feeds;
   std::vector<Place> fetches;

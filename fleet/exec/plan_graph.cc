@@ -15,9 +15,9 @@ int64_t Value::numel() const {
 bool Graph::Is(int node, std::string_view type) const {
   if (node == kNone || nodes[node].kernel == nullptr) return false;
   const KernelStep& kernel = *nodes[node].kernel;
-  if (!kernel.backward) return type == kernel.def->name;
+  if (!kernel.backward) return type == kernel.def().name;
   return type.ends_with("_grad") &&
-         type.substr(0, type.size() - 5) == kernel.def->name;
+         type.substr(0, type.size() - 5) == kernel.def().name;
 }
 
 int Graph::In(const Node& node, size_t slot) const {
@@ -56,7 +56,7 @@ bool Graph::Share(int value, int other) {
   return true;
 }
 
-void Graph::MakeConstant(int node, int value, double number) {
+void Graph::MakeConstant(int node, int value, float number) {
   values[value].origin = Value::kConstant;
   values[value].constant = number;
   values[value].maker = kNone;

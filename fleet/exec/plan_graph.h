@@ -8,12 +8,12 @@
 #define FLEET_EXEC_PLAN_GRAPH_H_
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "fleet/exec/step.h"
+#include "fleet/ops/bare.h"
 #include "fleet/program/op_def.h"
 
 namespace fleet::exec {
@@ -21,11 +21,11 @@ namespace fleet::exec {
 using program::Dims;
 using program::DType;
 
-// Works on bare memory: the address of every value, by its number. Throws as
-// kernels do.
-using Direct = std::function<void(void* const* memory)>;
-
-inline constexpr int kNone = -1;
+// Works on the address of every value, by its number.
+using Direct = ops::Bare;
+using ops::FloatIn;
+using ops::FloatOut;
+using ops::kNone;
 
 // One value of a variable. A variable that is written twice has two.
 struct Value {
@@ -47,7 +47,7 @@ struct Value {
   bool needed_after = false;  // by fetches or by the scope
   // Somebody outside writes or keeps its memory: no other value may share it.
   bool pinned = false;
-  double constant = 0.0;  // of kConstant: every element
+  float constant = 0;  // of kConstant: every element
   // An image [n, c, h, w] that lies in memory as [n, h, w, c].
   bool channels_last = false;
 
@@ -79,7 +79,7 @@ class Graph final {
   template <class T>
   const T& attr(const Node& node, std::string_view name) const {
     const KernelStep& k = *node.kernel;
-    return std::get<T>(k.attrs[k.def->AttrIndex(name)]);
+    return std::get<T>(k.attrs[k.def().AttrIndex(name)]);
   }
   // Whether all of these are dense floats; kNone is not one.
   bool AreFloat(std::span<const int> values) const;
@@ -97,7 +97,7 @@ class Graph final {
   // The value whose memory it really is.
   int Home(int value) const;
   // `value` is filled once, when the plan is made.
-  void MakeConstant(int node, int value, double number);
+  void MakeConstant(int node, int value, float number);
 
   // Fills Value::readers and Value::maker from the nodes.
   void CountReaders();

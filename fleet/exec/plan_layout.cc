@@ -91,8 +91,8 @@ class Pass {
   // element that won, if nobody but the gradient reads that.
   void TakeMask(const Node& node) {
     if (node.kernel == nullptr || node.kernel->backward ||
-        (node.kernel->def->name != "pool2d" &&
-         node.kernel->def->name != "max_pool2d_with_index")) {
+        (node.kernel->def().name != "pool2d" &&
+         node.kernel->def().name != "max_pool2d_with_index")) {
       return;
     }
     const int mask = g_.Out(node, 1);
@@ -100,7 +100,7 @@ class Pass {
     Value& numbers = g_.values[mask];
     if (numbers.needed_after || numbers.pinned) return;
     for (int reader : numbers.readers) {
-      if (!g_.Is(reader, node.kernel->def->name + "_grad")) return;
+      if (!g_.Is(reader, node.kernel->def().name + "_grad")) return;
     }
     numbers.type.dtype = DType::kInt32;
     // A pool that the forms do not take gives numbers after all.
@@ -137,7 +137,7 @@ class Pass {
 
   bool IsImageNode(const Node& node) {
     if (node.kernel == nullptr) return false;
-    const std::string& type = node.kernel->def->name;
+    const std::string& type = node.kernel->def().name;
     if (type == "conv2d" || type == "depthwise_conv2d") {
       return ReadConv(g_, node).has_value();
     }
@@ -147,7 +147,7 @@ class Pass {
 
   // Everything but filters, which are the second input of convolutions.
   bool IsImageSlot(const Node& node, int input) const {
-    const std::string& type = node.kernel->def->name;
+    const std::string& type = node.kernel->def().name;
     return !type.ends_with("conv2d") || input != g_.In(node, 1);
   }
 
@@ -159,7 +159,7 @@ class Pass {
     static const std::set<std::string_view> kBinary = {
         "elementwise_add", "elementwise_sub", "elementwise_mul"};
     if (node.kernel == nullptr) return false;
-    const std::string& type = node.kernel->def->name;
+    const std::string& type = node.kernel->def().name;
     if (kUnary.contains(type)) return true;
     if (!kBinary.contains(type)) return false;
     const int x = g_.In(node, 0), y = g_.In(node, 1);
@@ -215,7 +215,7 @@ bool LiesLast(const Graph& g, int image) {
 }
 
 std::optional<ops::ConvShape> ReadConv(const Graph& g, const Node& n) {
-  const std::string& type = n.kernel->def->name;
+  const std::string& type = n.kernel->def().name;
   if ((type != "conv2d" && type != "depthwise_conv2d") || !ops::ConvIsFast()) {
     return std::nullopt;
   }
@@ -258,7 +258,7 @@ std::optional<ops::ConvShape> ReadConv(const Graph& g, const Node& n) {
 }
 
 std::optional<PoolShape> ReadPool(const Graph& g, const Node& n) {
-  const std::string& type = n.kernel->def->name;
+  const std::string& type = n.kernel->def().name;
   if (type != "pool2d" && type != "max_pool2d_with_index" &&
       type != "adaptive_avg_pool2d") {
     return std::nullopt;
@@ -313,7 +313,7 @@ std::optional<PoolShape> ReadPool(const Graph& g, const Node& n) {
 }
 
 bool IsTrainingNorm(const Graph& g, const Node& n) {
-  if (n.kernel->def->name != "batch_norm" || !IsImage(g, g.In(n, 0)) ||
+  if (n.kernel->def().name != "batch_norm" || !IsImage(g, g.In(n, 0)) ||
       g.attr<bool>(n, "is_test") || g.attr<bool>(n, "use_global_stats") ||
       g.attr<std::string>(n, "data_layout") == "NHWC") {
     return false;

@@ -127,7 +127,8 @@ void Schedule::FindKept(Scope& scope) {
 }
 
 PlanSource Schedule::EmptySource() const {
-  PlanSource source{.steps = steps_,
+  PlanSource source{.fusing = fusing_,
+                    .steps = steps_,
                     .feeds = feed_places_,
                     .fetches = fetch_places_,
                     .names = names_};

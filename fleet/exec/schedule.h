@@ -67,9 +67,11 @@ class Schedule final {
                                       std::span<const at::Tensor> feeds,
                                       const ops::Context& context);
 
-  // Without plans every run on the CPU is a plain one, without records every
-  // run on a GPU. On by default.
+  // Without plans every run on the CPU is a plain one, without fusing a plan
+  // runs every operation by itself (PlanSource::fusing), without records every
+  // run on a GPU is plain. On by default; to be set before the first run.
   void set_planning(bool planning) { planning_ = planning; }
+  void set_fusing(bool fusing) { fusing_ = fusing; }
   void set_recording(bool recording) { recording_ = recording; }
 
   size_t num_steps() const { return steps_.size(); }
@@ -179,6 +181,7 @@ class Schedule final {
   std::vector<std::vector<at::Tensor>> arrays_;  // by place
 
   bool planning_ = true;
+  bool fusing_ = true;
   bool recording_ = true;
   std::list<Record> records_;       // the most recently used first
   CudaGraph::Pool pool_;            // of their graphs

@@ -25,12 +25,12 @@ bool ScheduleMaker::FusesAt(size_t at) const {
   const auto* product = dynamic_cast<const KernelStep*>(steps[at].get());
   const auto* sum = dynamic_cast<const KernelStep*>(steps[at + 1].get());
   if (product == nullptr || sum == nullptr || product->backward ||
-      sum->backward || product->def->name != "matmul_v2" ||
-      sum->def->name != "elementwise_add") {
+      sum->backward || product->def().name != "matmul_v2" ||
+      sum->def().name != "elementwise_add") {
     return false;
   }
   for (std::string_view attr : {"trans_x", "trans_y"}) {
-    const int i = product->def->AttrIndex(attr);
+    const int i = product->def().AttrIndex(attr);
     if (i < 0 || std::get<bool>(product->attrs[i])) return false;
   }
   const Place between = product->outputs[0];
@@ -50,7 +50,7 @@ bool ScheduleMaker::FusesAt(size_t at) const {
     return false;
   }
   const int64_t axis =
-      std::get<int64_t>(sum->attrs[sum->def->AttrIndex("axis")]);
+      std::get<int64_t>(sum->attrs[sum->def().AttrIndex("axis")]);
   const auto rank = static_cast<int64_t>(middle->type.dims.size());
   if (axis != -1 && axis != rank - 1) return false;
   if (Contains(schedule_->fetch_places_, between) ||
@@ -63,7 +63,7 @@ bool ScheduleMaker::FusesAt(size_t at) const {
     if (i == at + 1 || !Contains(step.inputs, between)) continue;
     // The gradient of the sum looks at the shape only.
     const auto* grad = dynamic_cast<const KernelStep*>(&step);
-    if (grad == nullptr || !grad->backward || grad->def != sum->def) {
+    if (grad == nullptr || !grad->backward || grad->op != sum->op) {
       return false;
     }
   }
@@ -80,8 +80,7 @@ void ScheduleMaker::FuseProducts() {
     auto& product = static_cast<KernelStep&>(*steps[i]);
     const auto& sum = static_cast<const KernelStep&>(*steps[i + 1]);
     const Place between = product.outputs[0], out = sum.outputs[0];
-    product.def = fc->def;
-    product.kernel = fc->forward;
+    product.op = fc;
     product.attrs.clear();
     product.inputs.push_back(sum.inputs[1]);
     product.slot_end = {1, 2, 3};

@@ -110,9 +110,9 @@ std::string Schedule::NeverRecorded() const {
     }
     const auto* kernel = dynamic_cast<const KernelStep*>(step.get());
     if (kernel == nullptr || kernel->backward) continue;
-    for (size_t i = 0; i < kernel->def->attrs.size(); ++i) {
+    for (size_t i = 0; i < kernel->def().attrs.size(); ++i) {
       const auto* seed = std::get_if<int64_t>(&kernel->attrs[i]);
-      if (kernel->def->attrs[i].name == "seed" && seed != nullptr &&
+      if (kernel->def().attrs[i].name == "seed" && seed != nullptr &&
           *seed != 0) {
         return step->what + " has a seed of its own";
       }

@@ -157,7 +157,7 @@ Status ScheduleMaker::Add(const Operation& op) {
 Result<std::unique_ptr<KernelStep>> ScheduleMaker::Begin(const Operation& op,
                                                          const Op& kernels) {
   auto step = std::make_unique<KernelStep>();
-  step->def = kernels.def;
+  step->op = &kernels;
   step->what = Where(op);
   ASSIGN_OR_RETURN(step->attrs, ResolveAttrs(*kernels.def, op));
   return step;
@@ -182,7 +182,6 @@ void ScheduleMaker::AddOutput(Step& step, const std::string& name) {
 
 Status ScheduleMaker::AddForward(const Operation& op, const Op& kernels) {
   ASSIGN_OR_RETURN(std::unique_ptr<KernelStep> step, Begin(op, kernels));
-  step->kernel = kernels.forward;
   for (const SlotDef& slot : kernels.def->inputs) {
     AddInputs(*step, op.input(slot.name));
     step->slot_end.push_back(static_cast<uint32_t>(step->inputs.size()));
@@ -200,7 +199,6 @@ Status ScheduleMaker::AddForward(const Operation& op, const Op& kernels) {
 Status ScheduleMaker::AddBackward(const Operation& op, const Op& kernels) {
   const OpDef& def = *kernels.def;
   ASSIGN_OR_RETURN(std::unique_ptr<KernelStep> step, Begin(op, kernels));
-  step->kernel = kernels.backward;
   step->backward = true;
   for (const GradSource& use : def.grad.uses) {
     switch (use.kind) {

@@ -48,7 +48,7 @@ std::optional<Spread> ReadSpread(const Graph& g, const Node& n, int x, int y,
   if (!g.AreFloat({x, y, out}) || g.numel(out) != g.numel(x)) {
     return std::nullopt;
   }
-  const int axis = n.kernel->def->AttrIndex("axis");
+  const int axis = n.kernel->def().AttrIndex("axis");
   if (g.values[x].channels_last && g.dims(x) != g.dims(y) && g.numel(y) != 1) {
     // One number per channel: the layout leaves nothing else.
     return Spread{.outer = g.numel(x) / g.numel(y), .middle = g.numel(y)};

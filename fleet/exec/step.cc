@@ -68,7 +68,7 @@ Status KernelStep::Run(Frame& frame) {
   Tensors tensors = Gather(frame, inputs);
   ops::KernelCall call{tensors, slot_end, attrs, frame.context,
                        ops::GradNeeds(needs)};
-  kernel(call);
+  (backward ? op->backward : op->forward)(call);
   Scatter(frame, outputs, call.out);
   return OkStatus();
 }

@@ -64,9 +64,10 @@ class KernelStep final : public Step {
  public:
   Status Run(Frame& frame) override;
 
-  const program::OpDef* def = nullptr;
+  const program::OpDef& def() const { return *op->def; }
+
+  const ops::Op* op = nullptr;
   bool backward = false;
-  ops::KernelFn kernel = nullptr;
   std::vector<uint32_t> slot_end;  // where each slot ends in `inputs`
   program::Attrs attrs;
   uint64_t needs = ~uint64_t{0};  // which gradients

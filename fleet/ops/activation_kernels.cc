@@ -41,33 +41,45 @@ using at::Tensor;
 
 // ---- softmax
 
-// Short rows cost ATen more than their arithmetic.
-bool RowsAreShort(const Tensor& x, int64_t axis) {
-  return x.dim() > 0 && (axis == -1 || axis == x.dim() - 1) &&
-         x.is_contiguous() && x.numel() > 0 && x.numel() <= 16384;
-}
-
-Matrix RowsOf(const Tensor& x) { return {x.numel() / x.size(-1), x.size(-1)}; }
-
 Tensor Softmax(const Tensor& x, int64_t axis) {
-  if (!FastOnCpu(x) || !RowsAreShort(x, axis)) {
-    return at::_softmax(x, axis, false);
-  }
-  Tensor out = at::empty_like(x);
-  SoftmaxRows(RowsOf(x), x.const_data_ptr<float>(),
+  const auto size = RowsAlong(x.sizes(), axis);
+  if (!size || !FastOnCpu(x)) return at::_softmax(x, axis, false);
+  Tensor out = at::empty(x.sizes(), x.options());
+  SoftmaxRows(*size, x.expect_contiguous()->const_data_ptr<float>(),
               out.mutable_data_ptr<float>());
   return out;
 }
 
 Tensor SoftmaxGrad(const Tensor& out, const Tensor& dout, int64_t axis) {
-  if (!FastOnCpu(out, dout) || !RowsAreShort(out, axis) ||
-      !dout.is_contiguous()) {
+  const auto size = RowsAlong(out.sizes(), axis);
+  if (!size || !FastOnCpu(out, dout)) {
     return at::_softmax_backward_data(dout, out, axis, out.scalar_type());
   }
-  Tensor dx = at::empty_like(out);
-  SoftmaxRowsGrad(RowsOf(out), out.const_data_ptr<float>(),
-                  dout.const_data_ptr<float>(), dx.mutable_data_ptr<float>());
+  const auto y = out.expect_contiguous(), dy = dout.expect_contiguous();
+  Tensor dx = at::empty(out.sizes(), out.options());
+  SoftmaxRowsGrad(*size, y->const_data_ptr<float>(),
+                  dy->const_data_ptr<float>(), dx.mutable_data_ptr<float>());
   return dx;
+}
+
+bool SoftmaxForm(BareCall& c) {
+  const int x = c.In(0), y = c.Out(0);
+  if (!c.AreFloat({x, y})) return false;
+  const auto size = RowsAlong(c.dims(x), c.attr<int64_t>("axis"));
+  if (!size) return false;
+  return c.Run({x}, [=](void* const* m) {
+    SoftmaxRows(*size, FloatIn(m, x), FloatOut(m, y));
+  });
+}
+
+bool SoftmaxGradForm(BareCall& c) {
+  const int y = c.In(0), dy = c.In(1), dx = c.Out(0);
+  if (!c.AreFloat({y, dy, dx})) return false;
+  const auto size = RowsAlong(c.dims(y), c.attr<int64_t>("axis"));
+  if (!size) return false;
+  return c.Run({y, dy}, [=](void* const* m) {
+    SoftmaxRowsGrad(*size, FloatIn(m, y), FloatIn(m, dy), FloatOut(m, dx));
+  });
 }
 
 Tensor LogSoftmax(const Tensor& x, int64_t axis) {
@@ -236,6 +248,7 @@ Tensor MaxoutGrad(const Tensor& x, const Tensor& out, const Tensor& dout,
 
 void AddActivationKernels(KernelTable& k) {
   k.Add<Softmax, SoftmaxGrad>("softmax");
+  k.OnMemory("softmax", SoftmaxForm, SoftmaxGradForm);
   k.Add<LogSoftmax, LogSoftmaxGrad>("log_softmax");
   AddElementwise(k);
   k.Add<Prelu, PreluGrad>("prelu");

@@ -137,11 +137,15 @@ void CheckLabels(Problem& p) {
 
 // ---- bare floats
 
-bool TakesFastPath(const Problem& p) {
-  return FastOnCpu(p.x) && p.input_is == InputIs::kLogits && !p.soft &&
-         !p.weight.defined() && p.x.is_contiguous() &&
-         p.label.is_contiguous() && p.label.device().is_cpu() &&
-         p.classes() > 0;
+// Whether rows.h has the loss for such an input; makes it one behind the other.
+bool TakesFastPath(Problem& p, InputIs kind) {
+  if (!FastOnCpu(p.x) || p.input_is != kind || p.soft || p.weight.defined() ||
+      !p.label.device().is_cpu() || p.classes() == 0) {
+    return false;
+  }
+  p.x = p.x.contiguous();
+  p.label = p.label.contiguous();
+  return true;
 }
 
 Matrix SizeOf(const Problem& p) { return {p.rows(), p.classes()}; }
@@ -150,33 +154,31 @@ Labels LabelsOf(const Problem& p) {
   return {p.label.const_data_ptr<int64_t>(), p.ignore_index};
 }
 
-Losses FastForward(const Problem& p, bool want_sum) {
-  Losses out;
-  out.softmax = at::empty({p.rows(), p.classes()}, p.x.options());
-  out.total_weight = at::empty({1}, p.x.options());
-  Tensor rows = at::empty({p.rows()}, p.x.options());
-  float* loss = rows.mutable_data_ptr<float>();
-  const int64_t count =
-      CrossEntropyRows(SizeOf(p), p.x.const_data_ptr<float>(), LabelsOf(p),
-                       out.softmax.mutable_data_ptr<float>(), loss);
-  *out.total_weight.mutable_data_ptr<float>() = static_cast<float>(count);
-  if (want_sum) {
-    out.sum = at::empty({1}, p.x.options());
-    *out.sum.mutable_data_ptr<float>() =
-        static_cast<float>(Total(p.rows(), loss));
-  } else {
-    out.rows = rows;
-  }
-  return out;
+// The losses, [rows] or [1], the softmax and the weight of all rows.
+std::tuple<Tensor, Tensor, Tensor> FastForward(const Problem& p,
+                                               LossReduction reduction) {
+  Tensor softmax = at::empty({p.rows(), p.classes()}, p.x.options());
+  Tensor total = at::empty({1}, p.x.options());
+  Tensor each = at::empty({p.rows()}, p.x.options());
+  Tensor loss =
+      reduction == LossReduction::kNone ? each : at::empty({1}, p.x.options());
+  ReducedCrossEntropyRows(
+      SizeOf(p), p.x.const_data_ptr<float>(), LabelsOf(p), reduction,
+      softmax.mutable_data_ptr<float>(), each.mutable_data_ptr<float>(),
+      loss.mutable_data_ptr<float>(), total.mutable_data_ptr<float>());
+  return {loss, softmax, total};
 }
 
-// `dloss` holds one number, or one per row; `scale` multiplies it.
 Tensor FastBackward(const Problem& p, const Tensor& softmax,
-                    const Tensor& dloss, float scale) {
+                    LossReduction reduction, const Tensor& total,
+                    const Tensor& dloss) {
   Tensor dx = at::empty({p.rows(), p.classes()}, p.x.options());
-  CrossEntropyRowsGrad(SizeOf(p), softmax.const_data_ptr<float>(), LabelsOf(p),
-                       dloss.const_data_ptr<float>(), dloss.numel() != p.rows(),
-                       scale, dx.mutable_data_ptr<float>());
+  CrossEntropyRowsGrad(
+      SizeOf(p), softmax.expect_contiguous()->const_data_ptr<float>(),
+      LabelsOf(p), reduction,
+      total.defined() ? total.const_data_ptr<float>() : nullptr,
+      dloss.expect_contiguous()->const_data_ptr<float>(),
+      dx.mutable_data_ptr<float>());
   return dx;
 }
 
@@ -235,7 +237,6 @@ Tensor RowWeights(const Problem& p) {
 }
 
 Losses Forward(Problem p, bool want_sum) {
-  if (TakesFastPath(p)) return FastForward(p, want_sum);
   if (TakesGpuPath(p)) {
     GpuLosses gpu =
         GpuForward(p, want_sum ? GpuReduction::kSum : GpuReduction::kNone);
@@ -311,10 +312,7 @@ Tensor KeepAxis(const Tensor& rows, const Tensor& x, int64_t axis) {
 }
 
 bool WantsSum(const std::string& reduction) {
-  TORCH_CHECK(reduction == "mean" || reduction == "sum" || reduction == "none",
-              "reduction must be 'mean', 'sum' or 'none', but is '", reduction,
-              "'");
-  return reduction != "none";
+  return ReadReduction(reduction) != LossReduction::kNone;
 }
 
 // The sum over the weight; zero if nothing counted.
@@ -345,6 +343,11 @@ std::tuple<Tensor, Tensor, Tensor> CrossEntropy(const Tensor& logits,
   axis = Wrapped(axis, logits);
   Problem p = MakeProblem(logits, label, weight, soft, axis, ignore_index,
                           KindOf(use_softmax));
+  if (TakesFastPath(p, InputIs::kLogits)) {
+    auto [loss, softmax, total] = FastForward(p, ReadReduction(reduction));
+    return {reduction == "none" ? loss.reshape(label.sizes()) : loss,
+            FromRows(softmax, logits, axis), total};
+  }
   if (WantsSum(reduction) && TakesGpuPath(p)) {
     GpuLosses losses = GpuForward(p, GpuReductionOf(reduction));
     return {losses.loss, FromRows(losses.softmax, logits, axis),
@@ -372,11 +375,9 @@ Tensor CrossEntropyGrad(const Tensor& logits, const Tensor& label,
   axis = Wrapped(axis, logits);
   Problem p = MakeProblem(logits, label, weight, soft, axis, ignore_index,
                           KindOf(use_softmax));
-  if (TakesFastPath(p) && FastOnCpu(dloss, softmax)) {
-    float weights = *total.const_data_ptr<float>();
-    float scale = reduction == "mean" && weights != 0 ? 1 / weights : 1;
-    Tensor dx = FastBackward(p, AsRows(softmax, axis).contiguous(),
-                             dloss.contiguous(), scale);
+  if (FastOnCpu(dloss, softmax) && TakesFastPath(p, InputIs::kLogits)) {
+    Tensor dx = FastBackward(p, AsRows(softmax, axis), ReadReduction(reduction),
+                             total, dloss);
     return FromRows(dx, logits, axis);
   }
   if (TakesGpuGrad(p, logits, dloss)) {
@@ -398,6 +399,11 @@ std::tuple<Tensor, Tensor> SoftmaxWithCrossEntropy(const Tensor& logits,
   axis = Wrapped(axis, logits);
   Problem p = MakeProblem(logits, label, {}, soft, axis, ignore_index,
                           InputIs::kLogits);
+  if (TakesFastPath(p, InputIs::kLogits)) {
+    auto [loss, probabilities, total] = FastForward(p, LossReduction::kNone);
+    return {FromRows(probabilities, logits, axis),
+            KeepAxis(loss, logits, axis)};
+  }
   Losses losses = Forward(p, false);
   return {FromRows(losses.softmax, logits, axis),
           KeepAxis(losses.rows, logits, axis)};
@@ -411,9 +417,9 @@ Tensor SoftmaxWithCrossEntropyGrad(const Tensor& logits, const Tensor& label,
   Problem p = MakeProblem(logits, label, {}, soft, axis, ignore_index,
                           InputIs::kLogits);
   Tensor upstream = dloss.reshape({-1});
-  if (TakesFastPath(p) && FastOnCpu(dloss, softmax)) {
-    Tensor dx = FastBackward(p, AsRows(softmax, axis).contiguous(),
-                             upstream.contiguous(), 1);
+  if (FastOnCpu(dloss, softmax) && TakesFastPath(p, InputIs::kLogits)) {
+    Tensor dx = FastBackward(p, AsRows(softmax, axis), LossReduction::kNone, {},
+                             upstream);
     return FromRows(dx, logits, axis);
   }
   if (TakesGpuGrad(p, logits, dloss)) {
@@ -464,13 +470,27 @@ Problem RowProblem(const Tensor& x, const Tensor& label, bool soft,
 Tensor RowLosses(const Tensor& x, const Tensor& label, bool soft,
                  int64_t ignore_index) {
   Problem p = RowProblem(x, label, soft, ignore_index);
-  return KeepAxis(Forward(p, false).rows, x, x.dim() - 1);
+  if (!TakesFastPath(p, InputIs::kProbabilities)) {
+    return KeepAxis(Forward(p, false).rows, x, x.dim() - 1);
+  }
+  Tensor loss = at::empty({p.rows()}, p.x.options());
+  LogLossRows(SizeOf(p), p.x.const_data_ptr<float>(), LabelsOf(p),
+              loss.mutable_data_ptr<float>());
+  return KeepAxis(loss, x, x.dim() - 1);
 }
 
 Tensor RowLossesGrad(const Tensor& x, const Tensor& label, const Tensor& dy,
                      bool soft, int64_t ignore_index) {
   Problem p = RowProblem(x, label, soft, ignore_index);
-  return FromRows(Backward(p, {}, dy.reshape({-1})), x, x.dim() - 1);
+  const Tensor upstream = dy.reshape({-1});
+  if (!FastOnCpu(upstream) || !TakesFastPath(p, InputIs::kProbabilities)) {
+    return FromRows(Backward(p, {}, upstream), x, x.dim() - 1);
+  }
+  Tensor dx = at::empty({p.rows(), p.classes()}, p.x.options());
+  LogLossRowsGrad(SizeOf(p), p.x.const_data_ptr<float>(), LabelsOf(p),
+                  upstream.expect_contiguous()->const_data_ptr<float>(),
+                  dx.mutable_data_ptr<float>());
+  return FromRows(dx, x, x.dim() - 1);
 }
 
 std::tuple<Tensor, Tensor> CrossEntropy2(const Tensor& x, const Tensor& label,
@@ -493,6 +513,7 @@ void AddCrossEntropyKernels(KernelTable& k) {
   k.Add<NllLoss, NllLossGrad>("nll_loss");
   k.Add<RowLosses, RowLossesGrad>("cross_entropy");
   k.Add<CrossEntropy2, CrossEntropy2Grad>("cross_entropy2");
+  AddCrossEntropyForms(k);
 }
 
 }  // namespace fleet::ops

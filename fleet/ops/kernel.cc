@@ -143,6 +143,20 @@ void KernelTable::AddChecked(const char* name, KernelFn forward,
   FLEET_CHECK(added, "kernel added twice: ", name);
 }
 
+void KernelTable::OnMemory(std::string_view name, BareForm forward,
+                           BareForm backward) {
+  auto it = ops_.find(name);
+  FLEET_CHECK(it != ops_.end(), "a form over bare memory of an op without ",
+              "kernel: ", name);
+  Op& op = it->second;
+  FLEET_CHECK(op.bare_forward == nullptr && op.bare_backward == nullptr,
+              "forms added twice: ", name);
+  FLEET_CHECK(backward == nullptr || op.backward != nullptr, name,
+              " has no backward kernel");
+  op.bare_forward = forward;
+  op.bare_backward = backward;
+}
+
 const Op* KernelTable::Find(std::string_view name) const {
   auto it = ops_.find(name);
   return it == ops_.end() ? nullptr : &it->second;

@@ -14,6 +14,7 @@
 #include <c10/core/Device.h>
 #include <c10/util/SmallVector.h>
 
+#include "fleet/ops/bare.h"
 #include "fleet/program/op_def.h"
 
 // A kernel is a plain function over tensors:
@@ -171,11 +172,14 @@ struct Adapter<Fn, R (*)(A...)> {
 
 }  // namespace kernel_internal
 
-// A definition with its kernels.
+// A definition with its kernels, and their forms over bare memory where they
+// have some.
 struct Op {
   const program::OpDef* def;
   KernelFn forward;
   KernelFn backward;  // nullptr for an op without gradient
+  BareForm bare_forward = nullptr;
+  BareForm bare_backward = nullptr;
 };
 
 // All kernels of one process. Filled once, then only read.
@@ -198,6 +202,10 @@ class KernelTable {
     using B = kernel_internal::Adapter<Backward>;
     AddChecked(name, F::Run, F::Signature(), B::Run, B::Signature());
   }
+
+  // Adds forms over bare memory to an op that is there (bare.h); nullptr:
+  // there is none.
+  void OnMemory(std::string_view name, BareForm forward, BareForm backward);
 
   const Op* Find(std::string_view name) const;  // nullptr: no such op
   std::vector<const Op*> All() const;           // sorted by name

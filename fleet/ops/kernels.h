@@ -49,6 +49,9 @@ void AddSearchKernels(KernelTable& kernels);
 void AddCreationKernels(KernelTable& kernels);
 void AddRandomKernels(KernelTable& kernels);
 
+// Forms over bare memory that stand in a file of their own, for their group.
+void AddCrossEntropyForms(KernelTable& kernels);  // cross_entropy_bare.cc
+
 }  // namespace fleet::ops
 
 #endif  // FLEET_OPS_KERNELS_H_

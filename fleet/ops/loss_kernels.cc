@@ -36,6 +36,8 @@
 #include "fleet/ops/cpu_path.h"
 #include "fleet/ops/index_check.h"
 #include "fleet/ops/kernels.h"
+#include "fleet/ops/rows.h"
+#include "fleet/ops/sums.h"
 
 namespace fleet::ops {
 namespace {
@@ -66,8 +68,7 @@ Tensor ToShapeOf(const Tensor& grad, const Tensor& like) {
 // ---- of a difference
 
 bool BothFast(const Tensor& x, const Tensor& y) {
-  return FastOnCpu(x, y) && x.sizes() == y.sizes() && x.is_contiguous() &&
-         y.is_contiguous() && x.numel() > 0 && x.numel() < 65536;
+  return FastOnCpu(x, y) && x.sizes() == y.sizes();
 }
 
 void CheckPair(const Tensor& x, const Tensor& y) {
@@ -76,35 +77,54 @@ void CheckPair(const Tensor& x, const Tensor& y) {
               "input and label must be floating point");
 }
 
+// out = (a - b)^2, or their mean or sum.
+void SquaredError(int64_t n, const float* a, const float* b,
+                  LossReduction reduction, float* out) {
+  if (reduction == LossReduction::kNone) {
+    for (int64_t i = 0; i < n; ++i) out[i] = (a[i] - b[i]) * (a[i] - b[i]);
+    return;
+  }
+  const double sum = SquaredDistance(n, a, b);
+  const bool mean = reduction == LossReduction::kMean;
+  *out = static_cast<float>(mean ? sum / static_cast<double>(n) : sum);
+}
+
+void SquaredErrorGrad(int64_t n, const float* a, const float* b,
+                      LossReduction reduction, const float* dout, float* da) {
+  if (reduction == LossReduction::kNone) {
+    for (int64_t i = 0; i < n; ++i) da[i] = 2 * dout[i] * (a[i] - b[i]);
+    return;
+  }
+  float g = 2 * *dout;
+  if (reduction == LossReduction::kMean) g /= static_cast<float>(n);
+  for (int64_t i = 0; i < n; ++i) da[i] = g * (a[i] - b[i]);
+}
+
 Tensor Mse(const Tensor& x, const Tensor& y, const std::string& reduction) {
   CheckPair(x, y);
-  if ((reduction == "mean" || reduction == "sum") && BothFast(x, y)) {
-    const float* a = x.const_data_ptr<float>();
-    const float* b = y.const_data_ptr<float>();
-    int64_t n = x.numel();
-    double sum = 0;
-    for (int64_t i = 0; i < n; ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
-    Tensor out = at::empty({1}, x.options());
-    *out.mutable_data_ptr<float>() =
-        static_cast<float>(reduction == "mean" ? sum / n : sum);
-    return out;
+  const LossReduction how = ReadReduction(reduction);
+  if (!BothFast(x, y)) {
+    Tensor d = x - y;
+    return Reduce(d * d, reduction);
   }
-  Tensor d = x - y;
-  return Reduce(d * d, reduction);
+  const auto a = x.expect_contiguous(), b = y.expect_contiguous();
+  Tensor out = how == LossReduction::kNone ? at::empty(x.sizes(), x.options())
+                                           : at::empty({1}, x.options());
+  SquaredError(x.numel(), a->const_data_ptr<float>(),
+               b->const_data_ptr<float>(), how, out.mutable_data_ptr<float>());
+  return out;
 }
 
 Two MseGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
             const std::string& reduction, GradNeeds needs) {
   Tensor dx, dy;
-  if (reduction != "none" && BothFast(x, y) && FastOnCpu(dout) && !needs[1]) {
-    const float* a = x.const_data_ptr<float>();
-    const float* b = y.const_data_ptr<float>();
-    int64_t n = x.numel();
-    float g = 2 * *dout.const_data_ptr<float>();
-    if (reduction == "mean") g /= static_cast<float>(n);
-    dx = at::empty_like(x);
-    float* to = dx.mutable_data_ptr<float>();
-    for (int64_t i = 0; i < n; ++i) to[i] = g * (a[i] - b[i]);
+  if (BothFast(x, y) && FastOnCpu(dout) && !needs[1]) {
+    const auto a = x.expect_contiguous(), b = y.expect_contiguous();
+    dx = at::empty(x.sizes(), x.options());
+    SquaredErrorGrad(x.numel(), a->const_data_ptr<float>(),
+                     b->const_data_ptr<float>(), ReadReduction(reduction),
+                     dout.expect_contiguous()->const_data_ptr<float>(),
+                     dx.mutable_data_ptr<float>());
     return {dx, dy};
   }
   Tensor d = x - y;
@@ -112,6 +132,28 @@ Two MseGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
   if (needs[0]) dx = ToShapeOf(g, x);
   if (needs[1]) dy = ToShapeOf(-g, y);
   return {dx, dy};
+}
+
+bool MseForm(BareCall& c) {
+  const int x = c.In(0), y = c.In(1), out = c.Out(0);
+  if (!c.AreFloat({x, y, out}) || c.dims(x) != c.dims(y)) return false;
+  const LossReduction how = ReadReduction(c.attr<std::string>("reduction"));
+  return c.Run({x, y}, [=, n = c.numel(x)](void* const* m) {
+    SquaredError(n, FloatIn(m, x), FloatIn(m, y), how, FloatOut(m, out));
+  });
+}
+
+bool MseGradForm(BareCall& c) {
+  const int x = c.In(0), y = c.In(1), dout = c.In(2), dx = c.Out(0);
+  if (!c.AreFloat({x, y, dout, dx}) || c.dims(x) != c.dims(y) ||
+      c.Out(1) != kNone) {
+    return false;
+  }
+  const LossReduction how = ReadReduction(c.attr<std::string>("reduction"));
+  return c.Run({x, y, dout}, [=, n = c.numel(x)](void* const* m) {
+    SquaredErrorGrad(n, FloatIn(m, x), FloatIn(m, y), how, FloatIn(m, dout),
+                     FloatOut(m, dx));
+  });
 }
 
 Tensor L1(const Tensor& x, const Tensor& y, const std::string& reduction) {
@@ -378,6 +420,7 @@ Two HuberGrad(const Tensor& r, const Tensor& dout, double delta,
 
 void AddLossKernels(KernelTable& k) {
   k.Add<Mse, MseGrad>("mse_loss");
+  k.OnMemory("mse_loss", MseForm, MseGradForm);
   k.Add<L1, L1Grad>("l1_loss");
   k.Add<SmoothL1, SmoothL1Grad>("smooth_l1");
   k.Add<KlDiv, KlDivGrad>("kldiv_loss");

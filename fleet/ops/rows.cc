@@ -8,6 +8,7 @@
 #include <c10/util/Exception.h>
 
 #include "fleet/base/simd.h"
+#include "fleet/ops/sums.h"
 
 namespace fleet::ops {
 namespace {
@@ -21,6 +22,42 @@ void ForRows(Matrix size, F f) {
                    f);
 }
 
+// The sum and the maximum of a row, in several parts: one would wait for itself
+// at every element.
+constexpr int64_t kLanes = 16;
+
+float Largest(int64_t n, const float* x) {
+  float top = x[0];
+  int64_t j = 0;
+  if (n >= kLanes) {
+    float tops[kLanes];
+    std::copy_n(x, kLanes, tops);
+    for (j = kLanes; j + kLanes <= n; j += kLanes) {
+      for (int64_t k = 0; k < kLanes; ++k) {
+        const float a = x[j + k];
+        tops[k] = tops[k] < a ? a : tops[k];
+      }
+    }
+    for (float one : tops) top = std::max(top, one);
+  }
+  for (; j < n; ++j) top = std::max(top, x[j]);
+  return top;
+}
+
+float SumOfRow(int64_t n, const float* x) {
+  float parts[kLanes] = {};
+  int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) {
+    for (int64_t k = 0; k < kLanes; ++k) parts[k] += x[j + k];
+  }
+  float total = 0;
+  if (j > 0) {
+    for (float part : parts) total += part;
+  }
+  for (; j < n; ++j) total += x[j];
+  return total;
+}
+
 // Rows [begin, end) of y = softmax(x), in blocks that stay in the first-level
 // cache. `shifted` sees each row less its maximum, before the exponential.
 template <class Shifted, class Summed>
@@ -32,16 +69,14 @@ void SoftmaxBlocks(int64_t begin, int64_t end, int64_t n, const float* x,
     for (int64_t i = first; i < last; ++i) {
       const float* row = x + i * n;
       float* out = y + i * n;
-      float top = row[0];
-      for (int64_t j = 1; j < n; ++j) top = std::max(top, row[j]);
+      const float top = Largest(n, row);
       for (int64_t j = 0; j < n; ++j) out[j] = row[j] - top;
       shifted(i, out);
     }
     base::Exp(y + first * n, y + first * n, (last - first) * n);
     for (int64_t i = first; i < last; ++i) {
       float* out = y + i * n;
-      float total = 0;
-      for (int64_t j = 0; j < n; ++j) total += out[j];
+      const float total = SumOfRow(n, out);
       const float scale = 1 / total;
       for (int64_t j = 0; j < n; ++j) out[j] *= scale;
       summed(i, total);
@@ -67,6 +102,23 @@ int64_t CheckLabels(Matrix size, Labels labels) {
 }
 
 }  // namespace
+
+std::optional<Matrix> RowsAlong(std::span<const int64_t> dims, int64_t axis) {
+  const auto last = static_cast<int64_t>(dims.size()) - 1;
+  if (last < 0 || (axis != -1 && axis != last)) return std::nullopt;
+  Matrix size{1, dims[last]};
+  for (int64_t dim : dims.first(last)) size.rows *= dim;
+  if (size.rows == 0 || size.columns == 0) return std::nullopt;
+  return size;
+}
+
+LossReduction ReadReduction(const std::string& text) {
+  if (text == "none") return LossReduction::kNone;
+  if (text == "mean") return LossReduction::kMean;
+  TORCH_CHECK(text == "sum", "reduction must be 'mean', 'sum' or 'none', but ",
+              "is '", text, "'");
+  return LossReduction::kSum;
+}
 
 void SoftmaxRows(Matrix size, const float* x, float* y) {
   ForRows(size, [&](int64_t begin, int64_t end) {
@@ -106,10 +158,26 @@ int64_t CrossEntropyRows(Matrix size, const float* x, Labels labels,
   return count;
 }
 
+void ReducedCrossEntropyRows(Matrix size, const float* x, Labels labels,
+                             LossReduction reduction, float* softmax,
+                             float* each, float* loss, float* total) {
+  const int64_t count = CrossEntropyRows(size, x, labels, softmax, each);
+  *total = static_cast<float>(count);
+  if (reduction == LossReduction::kNone) return;
+  double sum = Total(size.rows, each);
+  if (reduction == LossReduction::kMean && count != 0) {
+    sum /= static_cast<double>(count);
+  }
+  *loss = static_cast<float>(sum);
+}
+
 void CrossEntropyRowsGrad(Matrix size, const float* softmax, Labels labels,
-                          const float* dloss, bool one_dloss, float scale,
-                          float* dx) {
+                          LossReduction reduction, const float* total,
+                          const float* dloss, float* dx) {
   const int64_t n = size.columns;
+  const bool one_dloss = reduction != LossReduction::kNone;
+  const bool divides = reduction == LossReduction::kMean && *total != 0;
+  const float scale = divides ? 1 / *total : 1;
   ForRows(size, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const bool ignored = labels.classes[i] == labels.ignore;
@@ -139,17 +207,6 @@ void LogLossRowsGrad(Matrix size, const float* x, Labels labels,
       dx[at] = -dloss[i] / x[at];
     }
   });
-}
-
-double Total(int64_t n, const float* x) {
-  double sums[8] = {};
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    for (int64_t lane = 0; lane < 8; ++lane) sums[lane] += x[i + lane];
-  }
-  for (; i < n; ++i) sums[i % 8] += x[i];
-  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) +
-         ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
 }  // namespace fleet::ops

@@ -10,6 +10,9 @@
 #define FLEET_OPS_ROWS_H_
 
 #include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
 
 namespace fleet::ops {
 
@@ -17,6 +20,11 @@ struct Matrix {
   int64_t rows;
   int64_t columns;
 };
+
+// A tensor of this shape as a matrix whose rows go along `axis`; nothing where
+// that is not the last dimension, or where there are no elements.
+std::optional<Matrix> RowsAlong(std::span<const int64_t> dims,
+                                int64_t axis = -1);
 
 // y = softmax of each row of x.
 void SoftmaxRows(Matrix size, const float* x, float* y);
@@ -34,21 +42,29 @@ struct Labels {
 // label's part of row i; 0 for an ignored one. Returns how many counted.
 int64_t CrossEntropyRows(Matrix size, const float* x, Labels labels,
                          float* softmax, float* loss);
-// dx = (softmax - onehot(label)) * dloss[i] * scale, 0 for ignored rows.
-// `one_dloss`: there is one dloss for all rows.
+// What becomes of the losses of all rows.
+enum class LossReduction { kNone, kMean, kSum };
+// Throws c10::Error for what is not "none", "mean" or "sum".
+LossReduction ReadReduction(const std::string& text);
+
+// The same with one loss for all rows: their sum, or their mean over those that
+// count (0 where none does). `each` has room for one loss a row; it is `loss`
+// where nothing is reduced. `total` becomes how many counted.
+void ReducedCrossEntropyRows(Matrix size, const float* x, Labels labels,
+                             LossReduction reduction, float* softmax,
+                             float* each, float* loss, float* total);
+// dx = (softmax - onehot(label)) times what reaches each loss: dloss[i] where
+// nothing is reduced, else dloss[0], for a mean over `total`. 0 for ignored
+// rows. `total` is only read for a mean.
 void CrossEntropyRowsGrad(Matrix size, const float* softmax, Labels labels,
-                          const float* dloss, bool one_dloss, float scale,
-                          float* dx);
+                          LossReduction reduction, const float* total,
+                          const float* dloss, float* dx);
 
 // loss[i] = -log(x[i, label]) for rows of probabilities; 0 for ignored ones.
 void LogLossRows(Matrix size, const float* x, Labels labels, float* loss);
 // dx = -dloss[i] / x[i, label] at the labels, 0 elsewhere. Not in place.
 void LogLossRowsGrad(Matrix size, const float* x, Labels labels,
                      const float* dloss, float* dx);
-
-// The sum of n floats, accumulated in double in an order that depends on n
-// alone.
-double Total(int64_t n, const float* x);
 
 }  // namespace fleet::ops
 

@@ -55,10 +55,37 @@ TEST(Rows, CrossEntropyAndItsGradient) {
     EXPECT_EQ(CrossEntropyRows(size, In(x), labels, Out(softmax), Out(got)),
               size.rows - 1);
     EXPECT_TRUE(Near(got, loss));
-    CrossEntropyRowsGrad(size, In(softmax), labels, In(dloss), false, 0.5,
-                         Out(dx));
-    EXPECT_TRUE(Near(dx, x.grad()));
+    CrossEntropyRowsGrad(size, In(softmax), labels, LossReduction::kNone,
+                         nullptr, In(dloss), Out(dx));
+    EXPECT_TRUE(Near(dx * 0.5, x.grad()));
   }
+}
+
+TEST(Rows, CrossEntropyOfAllRowsAndItsGradient) {
+  for (Matrix size : kSizes) {
+    for (const bool mean : {true, false}) {
+      Tensor x = (at::randn({size.rows, size.columns}) * 3).requires_grad_();
+      Tensor label = at::randint(0, size.columns, {size.rows}, at::kLong);
+      label[1] = -7;
+      Tensor dloss = at::randn({1});
+      Tensor wanted = at::cross_entropy_loss(
+          x, label, {}, mean ? at::Reduction::Mean : at::Reduction::Sum, -7);
+      wanted.backward(dloss[0]);
+      const Labels labels{label.const_data_ptr<int64_t>(), -7};
+      const LossReduction reduction = ReadReduction(mean ? "mean" : "sum");
+      Tensor softmax = at::empty_like(x), each = at::empty({size.rows});
+      Tensor loss = at::empty({1}), total = at::empty({1});
+      Tensor dx = at::empty_like(x);
+      ReducedCrossEntropyRows(size, In(x), labels, reduction, Out(softmax),
+                              Out(each), Out(loss), Out(total));
+      CrossEntropyRowsGrad(size, In(softmax), labels, reduction, In(total),
+                           In(dloss), Out(dx));
+      EXPECT_TRUE(Near(loss[0], wanted));
+      EXPECT_EQ(*In(total), static_cast<float>(size.rows - 1));
+      EXPECT_TRUE(Near(dx, x.grad()));
+    }
+  }
+  EXPECT_THROW(ReadReduction("most"), c10::Error);
 }
 
 TEST(Rows, LogLossAndItsGradient) {
@@ -87,13 +114,6 @@ TEST(Rows, ALabelOutsideIsAnError) {
       c10::Error);
   EXPECT_THROW(LogLossRows({2, 3}, In(x), {classes, -100}, Out(loss)),
                c10::Error);
-}
-
-TEST(Rows, TotalOfAnyLength) {
-  for (int64_t n : {0, 1, 7, 8, 1000}) {
-    Tensor x = at::randn({n});
-    EXPECT_NEAR(Total(n, In(x)), x.to(at::kDouble).sum().item<double>(), 1e-5);
-  }
 }
 
 }  // namespace

@@ -103,11 +103,11 @@ class Buffer {
 
 class PyExecutor {
  public:
-  PyExecutor(const std::string& device, bool planning)
+  PyExecutor(const std::string& device, bool planning, bool fusing)
       : executor_(
             Library(),
             ops::Context{at::Device(device), DefaultContext().default_dtype},
-            {.planning = planning}),
+            {.planning = planning, .fusing = fusing}),
         device_(device) {
     AddExtensions(executor_, device_);
   }
@@ -258,9 +258,10 @@ void BindExecutor(nb::module_& m) {
           nb::rv_policy::reference_internal)
       .def("drop_kids", &exec::Scope::DropInner);
   nb::class_<PyExecutor>(m, "Executor")
-      // Without `planning` every kernel is called on its own: to compare.
-      .def(nb::init<const std::string&, bool>(), nb::arg("device"),
-           nb::arg("planning") = true)
+      // Without `planning` every kernel is called on its own, without `fusing`
+      // a plan runs every operation by itself: to compare.
+      .def(nb::init<const std::string&, bool, bool>(), nb::arg("device"),
+           nb::arg("planning") = true, nb::arg("fusing") = true)
       .def("run", &PyExecutor::Run, nb::arg("program"), nb::arg("feed").none(),
            nb::arg("fetch").none(), nb::arg("scope"), nb::arg("return_numpy"))
       .def_prop_ro("num_replays", &PyExecutor::num_replays);

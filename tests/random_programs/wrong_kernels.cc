@@ -145,10 +145,11 @@ void AddRandomKernels(KernelTable& kernels) {
 
 namespace exec {
 
-void MakeDirectForms(Graph& graph) {
-  using F = void (*)(Graph&);
-  static const F next = Next<F>("_ZN5fleet4exec15MakeDirectFormsERNS0_5GraphE");
-  next(graph);
+void MakeDirectForms(Graph& graph, bool fusing) {
+  using F = void (*)(Graph&, bool);
+  static const F next =
+      Next<F>("_ZN5fleet4exec15MakeDirectFormsERNS0_5GraphEb");
+  next(graph, fusing);
   SpoilForms(graph);
 }
 
