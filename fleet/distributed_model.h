@@ -159,20 +159,6 @@ class SyncBatchNormImpl : public torch::nn::Module {
 };
 TORCH_MODULE(SyncBatchNorm);
 
-// Parameters and buffers of `module` to a file that paddle.load opens. Called
-// by one rank.
-inline Status SaveModule(const torch::nn::Module& module,
-                         const base::Path& path) {
-  std::vector<sync::NamedTensor> tensors;
-  for (const auto& item : module.named_parameters()) {
-    tensors.push_back({item.key(), item.value()});
-  }
-  for (const auto& item : module.named_buffers()) {
-    tensors.push_back({item.key(), item.value()});
-  }
-  return SaveTensors(path, tensors);
-}
-
 template <class Module>
 DistributedModel<Module>::DistributedModel(Fleet& job,
                                            std::shared_ptr<Module> module,

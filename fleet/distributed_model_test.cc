@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/distributed_model.h"
 
-#include <filesystem>
-#include <fstream>
 #include <future>
 #include <sstream>
 #include <vector>
@@ -228,15 +226,6 @@ TEST(DistributedSampler, GoesOnWhereItWasSaved) {
   in.load_from(stream);
   other.load(in);
   EXPECT_EQ(All(other), rest);
-}
-
-TEST(SaveTensors, RefusesWhatTheFormatLacks) {
-  const auto path = std::filesystem::path(testing::TempDir()) / "t.pdparams";
-  EXPECT_THAT(SaveTensors(path, {{"none", Tensor()}}),
-              HasCode(StatusCode::kInvalidArgument));
-  EXPECT_THAT(SaveTensors(path, {{"rows", torch::ones({2, 2}).to_sparse()}}),
-              HasCode(StatusCode::kInvalidArgument));
-  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 }  // namespace

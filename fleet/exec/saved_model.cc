@@ -8,10 +8,10 @@
 #include <ATen/ops/empty.h>
 
 #include "fleet/base/check.h"
+#include "fleet/exec/tensor_container.h"
 #include "fleet/ops/aten_error.h"
 #include "fleet/ops/kernel.h"
 #include "fleet/plan/prune.h"
-#include "fleet/saved/container.h"
 #include "fleet/saved/tensor_file.h"
 
 namespace fleet::exec {
@@ -25,36 +25,14 @@ using saved::TensorView;
 
 namespace {
 
-// Calls `take` with the tensor's memory, of which there is a copy meanwhile
-// where it is not on the CPU or not row by row.
-template <class Take>
-Status WithView(const SavedTensor& tensor, Take take) {
-  const at::NoGradGuard no_grad;
-  if (!tensor.value.defined() || tensor.value.layout() != at::kStrided) {
-    return InvalidArgument("'", tensor.name, "' is not a dense tensor");
-  }
-  const DType dtype = ops::ToDType(tensor.value.scalar_type());
-  if (dtype == DType::kNone) {
-    return InvalidArgument("'", tensor.name, "' is of type ",
-                           c10::toString(tensor.value.scalar_type()));
-  }
-  try {
-    const at::Tensor plain = tensor.value.detach().cpu().contiguous();
-    return take(TensorView{
-        {dtype, plain.sizes().vec()},
-        {static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()},
-        tensor.lod});
-  } catch (const std::exception& error) {
-    return ops::FromException(error).WithContext(tensor.name);
-  }
-}
-
 Status WriteTensors(std::span<const SavedTensor> tensors,
                     const saved::Append& append) {
   for (const SavedTensor& tensor : tensors) {
-    RETURN_IF_ERROR(WithView(tensor, [&](const TensorView& view) {
-      return saved::WriteTensor(view, append);
-    }));
+    ASSIGN_OR_RETURN(const at::Tensor plain,
+                     RowByRow(tensor.name, tensor.value));
+    TensorView view = ViewOf(plain);
+    view.lod = tensor.lod;
+    RETURN_IF_ERROR(saved::WriteTensor(view, append));
   }
   return OkStatus();
 }
@@ -152,18 +130,6 @@ Result<std::vector<SavedTensor>> LoadTensors(
         return AddTensor(std::move(header), tensors);
       }));
   return tensors;
-}
-
-Status SaveContainer(const base::Path& path,
-                     std::span<const SavedTensor> tensors) {
-  ASSIGN_OR_RETURN(saved::ContainerFile file,
-                   saved::ContainerFile::Create(path));
-  for (const SavedTensor& tensor : tensors) {
-    RETURN_IF_ERROR(WithView(tensor, [&](const TensorView& view) {
-      return file.Add(tensor.name, view);
-    }));
-  }
-  return file.Commit();
 }
 
 // ---- inference programs

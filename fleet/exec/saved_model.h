@@ -56,11 +56,6 @@ Result<std::vector<SavedTensor>> ParseTensors(
 Result<std::vector<SavedTensor>> LoadTensors(
     const base::Path& path, std::span<const std::string> names);
 
-// Writes the tensors as paddle.save does a dict of them (saved/container.h), on
-// the terms of SaveTensors.
-Status SaveContainer(const base::Path& path,
-                     std::span<const SavedTensor> tensors);
-
 // ---- inference programs
 
 // A program of its own for inference: what `fetches` need from `feeds`, for

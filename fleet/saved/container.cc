@@ -1,86 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/saved/container.h"
 
-#include <cstdint>
-#include <cstdio>
-#include <string_view>
-
-#include "fleet/base/bytes.h"
-#include "fleet/base/check.h"
-#include "fleet/base/crc32c.h"
+#include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace fleet::saved {
 namespace {
 
-constexpr std::string_view kMagic =
-    "\x93"
-    "FLEET\r\n";
-constexpr uint32_t kVersion = 1;
-constexpr uint64_t kAlignment = 64;
-constexpr uint64_t kTrailerSize = 64;
+using program::DType;
 
-std::string JsonText(std::string_view text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char escape[8];
-      std::snprintf(escape, sizeof(escape), "\\u%04x", c);
-      out += escape;
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
+// numpy's element types that files have, and the tensors' beside them.
+struct ArrayElement {
+  std::string_view code;
+  size_t byte_size;
+  DType dtype;
+};
+constexpr ArrayElement kArrayElements[] = {
+    {"|b1", 1, DType::kBool},      {"|i1", 1, DType::kInt8},
+    {"|u1", 1, DType::kUint8},     {"<i2", 2, DType::kInt16},
+    {"<u2", 2, DType::kNone},      {"<i4", 4, DType::kInt32},
+    {"<u4", 4, DType::kNone},      {"<i8", 8, DType::kInt64},
+    {"<u8", 8, DType::kNone},      {"<f2", 2, DType::kFloat16},
+    {"<f4", 4, DType::kFloat32},   {"<f8", 8, DType::kFloat64},
+    {"<c8", 8, DType::kComplex64}, {"<c16", 16, DType::kComplex128},
+};
+
+const ArrayElement* FindArrayElement(std::string_view code) {
+  const auto* found =
+      std::find_if(std::begin(kArrayElements), std::end(kArrayElements),
+                   [&](const ArrayElement& each) { return each.code == code; });
+  return found == std::end(kArrayElements) ? nullptr : found;
 }
 
 }  // namespace
 
-Result<ContainerFile> ContainerFile::Create(const base::Path& path) {
-  ASSIGN_OR_RETURN(base::AtomicFile file, base::AtomicFile::Create(path));
-  std::string preamble(kMagic);
-  base::Append(preamble, kVersion);
-  preamble.resize(kAlignment);
-  RETURN_IF_ERROR(file.Append(preamble));
-  return ContainerFile(std::move(file));
-}
-
-Status ContainerFile::Add(const std::string& name, const TensorView& tensor) {
-  FLEET_CHECK(tensor.data.size() == ByteSize(tensor.type));
-  RETURN_IF_ERROR(
-      file_.Append(std::string(-file_.byte_size() % kAlignment, '\0')));
-  const std::string comma = num_blobs_ == 0 ? "" : ",";
-  blobs_ += base::Concat(comma, "[", file_.byte_size(), ",", tensor.data.size(),
-                         ",", base::Crc32c(tensor.data), "]");
-  std::string shape;
-  for (int64_t extent : tensor.type.dims) {
-    shape += base::Concat(shape.empty() ? "" : ",", extent);
+size_t ElementSize(Blob::Kind kind, std::string_view element) {
+  switch (kind) {
+    case Blob::Kind::kBytes:
+      return 0;
+    case Blob::Kind::kArray:
+    case Blob::Kind::kScalar: {
+      const ArrayElement* found = FindArrayElement(element);
+      return found == nullptr ? 0 : found->byte_size;
+    }
+    case Blob::Kind::kTensor: {
+      const std::optional<DType> dtype = program::ParseDType(element);
+      // Types have other spellings, too, which files do not have.
+      if (!dtype || program::Name(*dtype) != element) return 0;
+      return ElementSize(*dtype);
+    }
   }
-  items_ += base::Concat(comma, "[", JsonText(name),
-                         ",{\"tensor\":", num_blobs_, ",\"dtype\":\"",
-                         program::Name(tensor.type.dtype), "\",\"shape\":[",
-                         shape, "],\"name\":", JsonText(name), "}]");
-  ++num_blobs_;
-  return file_.Append(tensor.data);
+  return 0;
 }
 
-Status ContainerFile::Commit() {
-  const std::string header =
-      "{\"root\":{\"dict\":[" + items_ + "]},\"blobs\":[" + blobs_ + "]}";
-  const uint64_t offset = file_.byte_size();
-  RETURN_IF_ERROR(file_.Append(header));
-  std::string trailer;
-  base::Append<uint64_t>(trailer, offset);
-  base::Append<uint64_t>(trailer, header.size());
-  base::Append<uint32_t>(trailer, base::Crc32c(header));
-  base::Append<uint64_t>(trailer, file_.byte_size() + kTrailerSize);
-  trailer.resize(kTrailerSize - sizeof(uint32_t) - kMagic.size());
-  base::Append<uint32_t>(trailer, base::Crc32c(trailer));
-  trailer += kMagic;
-  RETURN_IF_ERROR(file_.Append(trailer));
-  return file_.Commit();
+Blob TensorBlob(const program::TensorType& type, std::string name) {
+  return {.kind = Blob::Kind::kTensor,
+          .element = std::string(program::Name(type.dtype)),
+          .shape = type.dims,
+          .name = std::move(name)};
+}
+
+std::optional<program::TensorType> TypeOf(const Blob& blob) {
+  DType dtype = DType::kNone;
+  if (blob.kind == Blob::Kind::kTensor) {
+    dtype = program::ParseDType(blob.element).value_or(DType::kNone);
+  } else if (blob.kind == Blob::Kind::kArray) {
+    const ArrayElement* found = FindArrayElement(blob.element);
+    if (found != nullptr) dtype = found->dtype;
+  }
+  if (dtype == DType::kNone) return std::nullopt;
+  return program::TensorType{dtype, blob.shape};
 }
 
 }  // namespace fleet::saved

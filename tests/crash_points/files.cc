@@ -43,9 +43,17 @@ Status WriteOne(const Path& folder, const std::string& name, uint64_t version) {
                                  std::as_bytes(std::span(values))};
   if (name == "plain") return base::AtomicWriteFile(path, TextOf(version));
   if (name == "container") {
-    ASSIGN_OR_RETURN(auto file, saved::ContainerFile::Create(path));
-    RETURN_IF_ERROR(file.Add("w", tensor));
-    RETURN_IF_ERROR(file.Add("b", tensor));
+    ASSIGN_OR_RETURN(auto file, base::AtomicFile::Create(path));
+    saved::ContainerWriter writer(
+        [&](std::span<const std::byte> bytes) { return file.Append(bytes); });
+    saved::List tensors;
+    for (const char* part : {"w", "b"}) {
+      ASSIGN_OR_RETURN(
+          const saved::BlobId blob,
+          writer.Add(saved::TensorBlob(tensor.type, part), tensor.data));
+      tensors.push_back(saved::Value{blob});
+    }
+    RETURN_IF_ERROR(writer.Finish(saved::Value{std::move(tensors)}));
     return file.Commit();
   }
   if (name == "net.pdmodel") {

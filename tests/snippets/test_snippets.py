@@ -26,9 +26,9 @@ def launcher(tmp_path):
     made.end()
 
 
-def alone(name, folder):
+def alone(name, folder, *arguments):
     return subprocess.run(
-        [PROGRAMS / f"snippet_{name}"],
+        [PROGRAMS / f"snippet_{name}", *arguments],
         cwd=folder,
         timeout=PATIENCE,
         capture_output=True,
@@ -66,6 +66,28 @@ def test_a_program_trains_alone_and_as_two_ranks(launcher):
 
     weights = paddle.load(str(launcher.folder / "net.pdparams"))
     assert weights["fc.weight"].shape == [1, 2]
+
+
+def test_a_program_goes_on_from_its_checkpoint(tmp_path):
+    def train(folder, epochs):
+        folder.mkdir(exist_ok=True)
+        done = alone("resume_in_cpp", folder, str(epochs))
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    whole = train(tmp_path / "whole", 4)
+    assert train(tmp_path / "parts", 2) != whole
+    assert train(tmp_path / "parts", 4) == whole
+    import paddle
+
+    net = paddle.nn.Linear(2, 1)
+    net.set_state_dict(paddle.load(str(tmp_path / "parts" / "net.pdparams")))
+    weight, bias = map(float, whole.split())
+    assert abs(float(net.weight[0, 0]) - weight) < 1e-6
+    assert abs(float(net.bias[0]) - bias) < 1e-6
+    checkpoint = paddle.load(str(tmp_path / "parts" / "net.checkpoint"))
+    assert checkpoint["progress"] == 4
+    assert checkpoint["optimizer"]["rule"] == "Adam"
 
 
 def test_a_program_trains_with_servers(launcher):
