@@ -5,24 +5,28 @@ Both kinds are a module's `__getattr__`.
 """
 
 import importlib
+import sys
 
 
-def on_first_use(package, names, otherwise=None):
-    """Loads what `names` lists when it is first asked for, to keep imports fast.
+def on_first_use(module, names, otherwise=None):
+    """Loads what `names` lists when it is first asked for, to keep imports fast; dir()
+    of the module shows it before.
 
     `names` maps a name to (module,) or (module, attribute), the module relative to
-    `package`. `otherwise(name)` answers for all other names.
+    the package of `module`. `otherwise(name)` answers for all other names.
     """
+    held = vars(sys.modules[module])
 
     def load(name):
         if name in names:
             where, *attribute = names[name]
-            found = importlib.import_module(where, package)
+            found = importlib.import_module(where, held["__package__"])
             return getattr(found, attribute[0]) if attribute else found
         if otherwise is not None:
             return otherwise(name)
-        raise AttributeError(f"module '{package}' has no attribute '{name}'")
+        raise AttributeError(f"module '{module}' has no attribute '{name}'")
 
+    held["__dir__"] = lambda: sorted({*held, *names})
     return load
 
 

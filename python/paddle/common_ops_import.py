@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What modules of ops used to import together; scripts take `core` from it."""
 
-from . import core
+from . import _names, core
 from ._core import Tensor as Variable
 from .framework.mode import in_dynamic_mode as in_dygraph_mode
 from .framework.param_attr import ParamAttr
 from .utils import unique_name
 
-__all__ = ["ParamAttr", "Variable", "core", "in_dygraph_mode", "unique_name"]
+__all__ = _names.gathered(globals(), "core unique_name")

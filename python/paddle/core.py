@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names of the old C++ module that scripts reach for."""
 
-from . import _core
+from . import _core, _names
 from ._later import explain, on_first_use
 from .framework import dtype as _dtype
 from .framework.place import (
@@ -11,21 +11,6 @@ from .framework.place import (
     is_compiled_with_cuda,
     is_compiled_with_xpu,
 )
-
-__all__ = [
-    "CPUPlace",
-    "CUDAPinnedPlace",
-    "CUDAPlace",
-    "EOFException",
-    "EnforceNotMet",
-    "LoDTensorArray",
-    "VarBase",
-    "VarDesc",
-    "get_cuda_device_count",
-    "is_compiled_with_cuda",
-    "is_compiled_with_xpu",
-    "op_proto_and_checker_maker",
-]
 
 VarBase = _core.EagerTensor
 
@@ -99,7 +84,7 @@ class LoDTensorArray(list):
 
 
 __getattr__ = on_first_use(
-    __package__,
+    __name__,
     {
         "LoDTensor": (".static.executor", "LoDTensor"),
         "ProgramDesc": (".static.program", "ProgramDesc"),
@@ -113,3 +98,5 @@ __getattr__ = on_first_use(
         the_binding_of_Gloo="Gloo",
     ),
 )
+
+__all__ = _names.gathered(globals())

@@ -13,25 +13,11 @@ import os
 
 import numpy as np
 
-from . import _core, version
+from . import _core, _names, version
 from .framework.place import CPUPlace, CUDAPlace, device_of
 from .static import io as _static_io
 from .static.executor import Executor, LoDTensor, Scope
 from .static.program import Program
-
-__all__ = [
-    "Config",
-    "DataType",
-    "PlaceType",
-    "PrecisionType",
-    "Predictor",
-    "PredictorPool",
-    "Tensor",
-    "convert_to_mixed_precision",
-    "create_predictor",
-    "get_num_bytes_of_data_type",
-    "get_version",
-]
 
 
 class DataType(enum.Enum):
@@ -442,3 +428,6 @@ class PredictorPool:
         return self._all[index]
 
     retrieve = retrive
+
+
+__all__ = _names.own(globals())

@@ -16,7 +16,7 @@ import os
 
 import numpy as np
 
-from . import _core
+from . import _core, _names
 from ._core import Tensor, Variable, building
 from .framework import pickle_reader
 from .framework.parameter import Parameter
@@ -27,20 +27,6 @@ from .static import io as _static_io
 from .static.executor import Executor, Scope
 from .static.program import Program, prepare, program_guard
 from .utils import unique_name
-
-__all__ = [
-    "ProgramTranslator",
-    "TracedLayer",
-    "TranslatedLayer",
-    "enable_to_static",
-    "ignore_module",
-    "load",
-    "not_to_static",
-    "save",
-    "set_code_level",
-    "set_verbosity",
-    "to_static",
-]
 
 # ---- from a layer to a program
 
@@ -651,3 +637,6 @@ def _batched_spec(value):
     if isinstance(spec, InputSpec) and spec.shape:
         spec.shape = (-1, *spec.shape[1:])
     return spec
+
+
+__all__ = _names.own(globals(), "ConcreteProgram", "StaticFunction")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """paddle.linalg: linear algebra under one roof."""
 
+from . import _names
 from .tensor.linalg import (
     cholesky,
     det,
@@ -16,17 +17,4 @@ from .tensor.linalg import (
 )
 from .tensor.linalg import inverse as inv
 
-__all__ = [
-    "cholesky",
-    "det",
-    "eigh",
-    "inv",
-    "matrix_power",
-    "norm",
-    "pinv",
-    "qr",
-    "slogdet",
-    "solve",
-    "svd",
-    "triangular_solve",
-]
+__all__ = _names.gathered(globals())

@@ -7,8 +7,6 @@ is the package's own.
 
 from . import _core
 
-__all__ = ["cuda", "cudnn", "mkl", "show"]
-
 full_version = "2.0.0"
 major, minor, patch = full_version.split(".")
 rc = 0

@@ -4,8 +4,6 @@
 from .. import _core
 from .._core import Tensor
 
-__all__ = ["backward", "grad"]
-
 
 def _tensors(function, argument, value, optional=False):
     """`value` as a list of tensors (or None where `optional`)."""

@@ -5,8 +5,6 @@ from .. import _core
 from .._core import Tensor
 from .grad_mode import no_grad
 
-__all__ = ["PyLayer", "PyLayerContext"]
-
 
 class PyLayerContext:
     """What forward() hands to backward(): tensors by save_for_backward(), anything

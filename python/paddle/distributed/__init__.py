@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training with several processes: who they are, and collectives among them."""
 
+from .. import _names
 from .._later import explain, on_first_use
 from .collective import (
     Group,
@@ -39,49 +40,6 @@ from .parallel import (
 )
 from .point_to_point import P2POp, batch_isend_irecv, irecv, isend, recv, send
 
-__all__ = [
-    "CountFilterEntry",
-    "Group",
-    "P2POp",
-    "ParallelEnv",
-    "ProbabilityEntry",
-    "ReduceOp",
-    "ShowClickEntry",
-    "all_gather",
-    "all_gather_object",
-    "all_reduce",
-    "alltoall",
-    "alltoall_single",
-    "barrier",
-    "batch_isend_irecv",
-    "broadcast",
-    "broadcast_object_list",
-    "destroy_process_group",
-    "gather",
-    "get_backend",
-    "get_group",
-    "get_rank",
-    "get_world_size",
-    "gloo_barrier",
-    "gloo_init_parallel_env",
-    "gloo_release",
-    "init_parallel_env",
-    "irecv",
-    "is_available",
-    "is_initialized",
-    "isend",
-    "new_group",
-    "recv",
-    "reduce",
-    "reduce_scatter",
-    "scatter",
-    "scatter_object_list",
-    "send",
-    "spawn",
-    "split",
-    "wait",
-]
-
 _DATASETS = ("BoxPSDataset", "FileInstantDataset", "InMemoryDataset", "QueueDataset")
 
 __getattr__ = on_first_use(
@@ -99,3 +57,5 @@ __getattr__ = on_first_use(
         "reshard dtensor_from_fn Strategy Engine to_static",
     ),
 )
+
+__all__ = [*_names.gathered(globals()), "spawn"]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The collectives under the name that Paddle gives those with a choice of stream."""
 
+from .. import _names
 from .collective import (
     all_gather,
     all_reduce,
@@ -14,16 +15,4 @@ from .collective import (
 )
 from .point_to_point import recv, send
 
-__all__ = [
-    "all_gather",
-    "all_reduce",
-    "alltoall",
-    "alltoall_single",
-    "broadcast",
-    "gather",
-    "recv",
-    "reduce",
-    "reduce_scatter",
-    "scatter",
-    "send",
-]
+__all__ = _names.gathered(globals())

@@ -6,6 +6,7 @@ of the package does. Arguments that say how Paddle should compute are accepted a
 effect: use_cudnn, force_cpu, inplace, zero_copy, dtype of a learning rate.
 """
 
+from .. import _names
 from .._later import explain as _explain
 from .._later import on_first_use as _on_first_use
 from ..batch import batch
@@ -61,82 +62,9 @@ from .framework import (
     require_version,
 )
 from .input import embedding, one_hot
-from .io import DataLoader
+from .io import DataLoader, load, save
 from .lod_tensor import create_lod_tensor, create_random_int_lodtensor
 from .parallel_executor import BuildStrategy, ExecutionStrategy, ParallelExecutor
-
-__all__ = [
-    "BuildStrategy",
-    "CPUPlace",
-    "CUDAPinnedPlace",
-    "CUDAPlace",
-    "CompiledProgram",
-    "DataFeeder",
-    "DataLoader",
-    "ExecutionStrategy",
-    "Executor",
-    "FetchHandler",
-    "InputSpec",
-    "LoDTensor",
-    "LoDTensorArray",
-    "ParallelExecutor",
-    "ParamAttr",
-    "Parameter",
-    "Program",
-    "Scope",
-    "Tensor",
-    "Variable",
-    "WeightNormParamAttr",
-    "append_backward",
-    "backward",
-    "batch",
-    "clip",
-    "compiler",
-    "core",
-    "cpu_places",
-    "create_lod_tensor",
-    "create_random_int_lodtensor",
-    "cuda_places",
-    "data",
-    "data_feeder",
-    "default_main_program",
-    "default_startup_program",
-    "device_guard",
-    "disable_dygraph",
-    "dygraph",
-    "embedding",
-    "enable_dygraph",
-    "executor",
-    "framework",
-    "get_flags",
-    "global_scope",
-    "gradients",
-    "in_dygraph_mode",
-    "initializer",
-    "input",
-    "io",
-    "is_compiled_with_cuda",
-    "layers",
-    "load",
-    "load_dygraph",
-    "lod_tensor",
-    "memory_optimize",
-    "metrics",
-    "name_scope",
-    "nets",
-    "one_hot",
-    "optimizer",
-    "param_attr",
-    "program_guard",
-    "regularizer",
-    "release_memory",
-    "require_version",
-    "save",
-    "save_dygraph",
-    "scope_guard",
-    "set_flags",
-    "unique_name",
-]
 
 
 def data(name, shape, dtype="float32", lod_level=0):
@@ -164,8 +92,6 @@ __getattr__ = _on_first_use(
         "contrib": (".contrib",),
         "dataset": (".dataset",),
         "incubate": (".incubate",),
-        "load": (".io", "load"),
-        "save": (".io", "save"),
         "transpiler": (".transpiler",),
     },
     _explain(
@@ -173,4 +99,11 @@ __getattr__ = _on_first_use(
         servers_of_pslib="DataFeedDesc distributed",
         measuring="profiler average evaluator install_check",
     ),
+)
+
+__all__ = _names.gathered(
+    globals(),
+    "backward clip compiler core data_feeder dygraph executor framework initializer "
+    "input io layers lod_tensor metrics nets optimizer param_attr regularizer "
+    "unique_name",
 )

@@ -1,4 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
 from ..static.backward import append_backward, gradients
-
-__all__ = ["append_backward", "gradients"]

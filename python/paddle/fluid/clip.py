@@ -8,13 +8,6 @@ GradientClipByValue = ClipGradByValue
 GradientClipByNorm = ClipGradByNorm
 GradientClipByGlobalNorm = ClipGradByGlobalNorm
 
-__all__ = [
-    "GradientClipByGlobalNorm",
-    "GradientClipByNorm",
-    "GradientClipByValue",
-    "set_gradient_clip",
-]
-
 
 def set_gradient_clip(clip, param_list=None, program=None):
     """Clips the gradients of a program in every `minimize` that comes after, unless its

@@ -2,8 +2,6 @@
 """What carries gradients to servers and parameters back. The engine does that by itself
 for every program of a job with servers; a Communicator shows its state."""
 
-__all__ = ["Communicator"]
-
 
 class Communicator:
     """Belongs to the worker of this process.

@@ -1,4 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
 from ..static.compiled import BuildStrategy, CompiledProgram, ExecutionStrategy
-
-__all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy"]

@@ -4,8 +4,6 @@
 from ..io import feed as _feed
 from ..static.program import default_main_program
 
-__all__ = ["DataFeeder"]
-
 
 class DataFeeder:
     """Makes the feed of a batch from its samples.

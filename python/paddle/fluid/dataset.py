@@ -3,14 +3,6 @@
 
 from ..distributed.fleet import dataset as _new
 
-__all__ = [
-    "DatasetBase",
-    "DatasetFactory",
-    "FileInstantDataset",
-    "InMemoryDataset",
-    "QueueDataset",
-]
-
 
 class DatasetFactory:
     """Makes datasets by the name of their class."""

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from ..static.executor import Executor, Scope, global_scope, scope_guard
 
-__all__ = ["Executor", "FetchHandler", "Scope", "global_scope", "scope_guard"]
-
 
 class FetchHandler:
     """Looks at variables now and then while a program trains from a dataset. A derived

@@ -4,8 +4,6 @@ and GPU libraries have no effect: what they tune is not there."""
 
 import os
 
-__all__ = ["get_flags", "set_flags"]
-
 _flags = {
     name: value for name, value in os.environ.items() if name.startswith("FLAGS_")
 }

@@ -25,31 +25,6 @@ from ..static.program import (
 )
 from ..utils import require_version
 
-__all__ = [
-    "Block",
-    "CPUPlace",
-    "CUDAPlace",
-    "OpRole",
-    "Operator",
-    "ParamBase",
-    "Parameter",
-    "Program",
-    "Variable",
-    "cpu_places",
-    "cuda_places",
-    "default_main_program",
-    "default_startup_program",
-    "device_guard",
-    "grad_var_name",
-    "in_dygraph_mode",
-    "is_compiled_with_cuda",
-    "name_scope",
-    "program_guard",
-    "require_version",
-    "switch_main_program",
-    "switch_startup_program",
-]
-
 ParamBase = Parameter
 
 

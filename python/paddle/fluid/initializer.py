@@ -6,24 +6,6 @@
 
 from .. import nn as _nn
 
-__all__ = [
-    "Bilinear",
-    "BilinearInitializer",
-    "Constant",
-    "ConstantInitializer",
-    "MSRA",
-    "MSRAInitializer",
-    "Normal",
-    "NormalInitializer",
-    "NumpyArrayInitializer",
-    "TruncatedNormal",
-    "TruncatedNormalInitializer",
-    "Uniform",
-    "UniformInitializer",
-    "Xavier",
-    "XavierInitializer",
-]
-
 
 def Constant(value=0.0, force_cpu=False):
     return _nn.initializer.Constant(value)

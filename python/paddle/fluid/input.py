@@ -2,8 +2,6 @@
 from ..nn import functional as _F
 from ..static.nn import embedding
 
-__all__ = ["embedding", "one_hot"]
-
 
 def one_hot(input, depth, allow_out_of_range=False):
     """One number for each class in a further dimension: [N, depth] for [N]."""

@@ -43,44 +43,6 @@ from .model_io import (
     set_program_state,
 )
 
-__all__ = [
-    "BatchSampler",
-    "DataLoader",
-    "Dataset",
-    "IterableDataset",
-    "PyReader",
-    "RandomSampler",
-    "Sampler",
-    "SequenceSampler",
-    "TensorDataset",
-    "batch",
-    "buffered",
-    "cache",
-    "chain",
-    "compose",
-    "firstn",
-    "get_program_parameter",
-    "get_program_persistable_vars",
-    "get_worker_info",
-    "is_persistable",
-    "load",
-    "load_inference_model",
-    "load_params",
-    "load_persistables",
-    "load_program_state",
-    "load_vars",
-    "map_readers",
-    "save",
-    "save_inference_model",
-    "save_params",
-    "save_persistable",
-    "save_persistables",
-    "save_vars",
-    "set_program_state",
-    "shuffle",
-    "xmap_readers",
-]
-
 
 class PyReader(GeneratorLoader):
     """A loader over generators; see paddle.io.DataLoader.from_generator."""

@@ -5,8 +5,6 @@ import numpy as np
 
 from ..static.executor import LoDTensor
 
-__all__ = ["LoDTensor", "create_lod_tensor", "create_random_int_lodtensor"]
-
 
 def create_lod_tensor(data, recursive_seq_lens, place):
     """A LoDTensor of `data`, cut into sequences of these lengths: [[2, 3]].

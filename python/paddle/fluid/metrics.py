@@ -5,8 +5,6 @@ import numpy as np
 
 from .. import metric as _metric
 
-__all__ = ["Accuracy", "Auc", "Precision", "Recall"]
-
 
 class Precision(_metric.Precision):
     def __init__(self, name="precision"):

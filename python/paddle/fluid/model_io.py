@@ -19,24 +19,6 @@ from ..static.io import (
 )
 from ..static.program import Program
 
-__all__ = [
-    "get_program_parameter",
-    "get_program_persistable_vars",
-    "load",
-    "load_inference_model",
-    "load_params",
-    "load_persistables",
-    "load_program_state",
-    "load_vars",
-    "save",
-    "save_inference_model",
-    "save_params",
-    "save_persistable",
-    "save_persistables",
-    "save_vars",
-    "set_program_state",
-]
-
 
 def _is_parameter(variable):
     return variable.is_parameter

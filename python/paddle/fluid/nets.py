@@ -3,8 +3,6 @@
 
 from . import layers
 
-__all__ = ["glu", "img_conv_group", "simple_img_conv_pool"]
-
 
 def simple_img_conv_pool(
     input,

@@ -103,33 +103,6 @@ LambOptimizer = Lamb
 LarsMomentumOptimizer = LarsMomentum
 DecayedAdagrad = DecayedAdagradOptimizer
 
-__all__ = [
-    "Adadelta",
-    "AdadeltaOptimizer",
-    "Adagrad",
-    "AdagradOptimizer",
-    "Adam",
-    "AdamOptimizer",
-    "Adamax",
-    "AdamaxOptimizer",
-    "DecayedAdagrad",
-    "DecayedAdagradOptimizer",
-    "Ftrl",
-    "FtrlOptimizer",
-    "GradientMergeOptimizer",
-    "Lamb",
-    "LambOptimizer",
-    "LarsMomentum",
-    "LarsMomentumOptimizer",
-    "Momentum",
-    "MomentumOptimizer",
-    "RMSProp",
-    "RMSPropOptimizer",
-    "RecomputeOptimizer",
-    "SGD",
-    "SGDOptimizer",
-]
-
 __getattr__ = explain(
     __name__,
     averaging_of_parameters="ExponentialMovingAverage LookaheadOptimizer ModelAverage",

@@ -1,4 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
 from ..static.compiled import BuildStrategy, ExecutionStrategy, ParallelExecutor
-
-__all__ = ["BuildStrategy", "ExecutionStrategy", "ParallelExecutor"]

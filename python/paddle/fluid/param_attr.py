@@ -1,4 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
 from ..framework.param_attr import ParamAttr, WeightNormParamAttr
-
-__all__ = ["ParamAttr", "WeightNormParamAttr"]

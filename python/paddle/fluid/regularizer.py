@@ -3,8 +3,6 @@
 
 from .. import regularizer as _regularizer
 
-__all__ = ["L1Decay", "L1DecayRegularizer", "L2Decay", "L2DecayRegularizer"]
-
 
 class L1Decay(_regularizer.L1Decay):
     def __init__(self, regularization_coeff=0.0):

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a user may say about a parameter before it is created."""
 
-__all__ = ["ParamAttr", "WeightNormParamAttr"]
-
 
 class ParamAttr:
     """Name, first values and treatment of one parameter.

@@ -6,8 +6,6 @@ from ..utils import unique_name
 from . import dtype as dtypes
 from .param_attr import ParamAttr, WeightNormParamAttr
 
-__all__ = ["Parameter", "create_parameter"]
-
 
 class Parameter(EagerTensor):
     """A Tensor that a Layer owns and an optimizer updates.

@@ -4,16 +4,8 @@
 import os
 import warnings
 
+from .. import _names
 from .progress import Progress
-
-__all__ = [
-    "Callback",
-    "EarlyStopping",
-    "LRScheduler",
-    "ModelCheckpoint",
-    "ProgBarLogger",
-    "ReduceLROnPlateau",
-]
 
 
 class Callback:
@@ -437,3 +429,6 @@ def with_defaults(given, log_freq, verbose, save_freq=1, save_dir=None, trains=F
         if isinstance(callback, EarlyStopping):
             callback.save_dir = save_dir
     return [*before, *given, *behind]
+
+
+__all__ = _names.own(globals(), "CallbackList", "with_defaults")

@@ -6,8 +6,6 @@ import math
 from .. import nn
 from .calls import inputs_of, record, shapes_of, size_of, state_of
 
-__all__ = ["flops"]
-
 
 def _conv(layer, inputs, output):
     """A product for each number of a window, and one for the bias."""

@@ -17,8 +17,6 @@ from ..tensor.creation import to_tensor
 from .callbacks import CallbackList, with_defaults
 from .precision import read_configs
 
-__all__ = ["Model"]
-
 
 def _as_list(value):
     if value is None:

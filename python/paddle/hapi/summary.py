@@ -6,8 +6,6 @@ import math
 from ..nn import LayerDict, LayerList, ParameterList, Sequential
 from .calls import inputs_of, record, shapes_of, size_of, state_of, tensors_of
 
-__all__ = ["summary"]
-
 _CONTAINERS = (Sequential, LayerDict, LayerList, ParameterList)
 _MEGABYTE = 1 << 20
 

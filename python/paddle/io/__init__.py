@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Datasets, samplers and the DataLoader."""
 
+from .. import _names
 from .collate import default_collate_fn, default_convert_fn
 from .dataloader import DataLoader
 from .dataset import (
@@ -23,24 +24,4 @@ from .sampler import (
 )
 from .worker import WorkerInfo, get_worker_info
 
-__all__ = [
-    "BatchSampler",
-    "ChainDataset",
-    "ComposeDataset",
-    "ConcatDataset",
-    "DataLoader",
-    "Dataset",
-    "DistributedBatchSampler",
-    "IterableDataset",
-    "RandomSampler",
-    "Sampler",
-    "SequenceSampler",
-    "Subset",
-    "TensorDataset",
-    "WeightedRandomSampler",
-    "WorkerInfo",
-    "default_collate_fn",
-    "default_convert_fn",
-    "get_worker_info",
-    "random_split",
-]
+__all__ = _names.gathered(globals())

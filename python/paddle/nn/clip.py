@@ -7,14 +7,7 @@ it returns such a list with clipped gradients. Parameters with `need_clip=False`
 left out.
 """
 
-from .. import _core, _ops
-
-__all__ = [
-    "ClipGradBase",
-    "ClipGradByValue",
-    "ClipGradByNorm",
-    "ClipGradByGlobalNorm",
-]
+from .. import _core, _names, _ops
 
 
 def _takes_part(pair):
@@ -151,3 +144,6 @@ class ClipGradByGlobalNorm(ClipGradBase):
 
 
 GradientClipBase = ClipGradBase
+
+
+__all__ = _names.own(globals())

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizers and learning rates."""
 
+from .. import _names
 from . import lr
 from .optimizer import Optimizer
 from .rules import (
@@ -18,19 +19,4 @@ from .rules import (
     RMSProp,
 )
 
-__all__ = [
-    "Optimizer",
-    "SGD",
-    "Momentum",
-    "Adam",
-    "AdamW",
-    "Adagrad",
-    "Adamax",
-    "RMSProp",
-    "Adadelta",
-    "Lamb",
-    "Lars",
-    "LarsMomentum",
-    "Ftrl",
-    "lr",
-]
+__all__ = _names.gathered(globals(), "lr")

@@ -10,26 +10,7 @@ import math
 import numbers
 import warnings
 
-__all__ = [
-    "LRScheduler",
-    "NoamDecay",
-    "PiecewiseDecay",
-    "NaturalExpDecay",
-    "InverseTimeDecay",
-    "PolynomialDecay",
-    "LinearWarmup",
-    "ExponentialDecay",
-    "MultiStepDecay",
-    "StepDecay",
-    "LambdaDecay",
-    "ReduceOnPlateau",
-    "CosineAnnealingDecay",
-    "MultiplicativeDecay",
-    "OneCycleLR",
-    "CyclicLR",
-    "LinearLR",
-    "CosineAnnealingWarmRestarts",
-]
+from .. import _names
 
 
 def _check_count(owner, name, value):
@@ -681,3 +662,6 @@ class CyclicLR(LRScheduler):
         if self.mode == "exp_range":
             return self.exp_gamma**self.last_epoch
         return 1.0
+
+
+__all__ = _names.own(globals())

@@ -5,6 +5,7 @@ What is here makes readers of readers. New code is better served by
 `paddle.io.DataLoader`.
 """
 
+from .. import _names
 from .decorator import (
     ComposeNotAligned,
     buffered,
@@ -18,15 +19,4 @@ from .decorator import (
     xmap_readers,
 )
 
-__all__ = [
-    "ComposeNotAligned",
-    "buffered",
-    "cache",
-    "chain",
-    "compose",
-    "firstn",
-    "map_readers",
-    "multiprocess_reader",
-    "shuffle",
-    "xmap_readers",
-]
+__all__ = _names.gathered(globals())

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs: what a step computes, built once and run many times."""
 
+from .. import _names
 from .._core import Variable
 from .._later import on_first_use
 from ..framework.param_attr import WeightNormParamAttr
@@ -47,49 +48,4 @@ from .python_ops import Print, py_func
 
 __getattr__ = on_first_use(__name__, {"amp": (".amp",)})
 
-__all__ = [
-    "BuildStrategy",
-    "CompiledProgram",
-    "ExecutionStrategy",
-    "Executor",
-    "InputSpec",
-    "ParallelExecutor",
-    "Print",
-    "Program",
-    "Scope",
-    "Variable",
-    "WeightNormParamAttr",
-    "accuracy",
-    "append_backward",
-    "auc",
-    "cpu_places",
-    "create_global_var",
-    "create_parameter",
-    "cuda_places",
-    "data",
-    "default_main_program",
-    "default_startup_program",
-    "deserialize_persistables",
-    "deserialize_program",
-    "device_guard",
-    "global_scope",
-    "gradients",
-    "load",
-    "load_from_file",
-    "load_inference_model",
-    "load_program_state",
-    "load_vars",
-    "name_scope",
-    "nn",
-    "normalize_program",
-    "program_guard",
-    "py_func",
-    "save",
-    "save_inference_model",
-    "save_to_file",
-    "save_vars",
-    "scope_guard",
-    "serialize_persistables",
-    "serialize_program",
-    "set_program_state",
-]
+__all__ = _names.gathered(globals(), "nn")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers as functions that make their parameters themselves."""
 
+from .. import _names
 from ..framework.parameter import create_parameter
 from ..tensor.math import mean
 from .control_flow import case, cond, switch_case, while_loop
@@ -30,33 +31,4 @@ from .python_ops import py_func
 from .remote_embedding import sparse_embedding
 from .tagging import crf_decoding
 
-__all__ = [
-    "batch_norm",
-    "bilinear_tensor_product",
-    "case",
-    "cond",
-    "conv2d",
-    "conv2d_transpose",
-    "conv3d",
-    "conv3d_transpose",
-    "create_parameter",
-    "crf_decoding",
-    "cross_entropy",
-    "data_norm",
-    "deform_conv2d",
-    "embedding",
-    "fc",
-    "group_norm",
-    "instance_norm",
-    "layer_norm",
-    "mean",
-    "multi_box_head",
-    "nce",
-    "prelu",
-    "py_func",
-    "row_conv",
-    "sparse_embedding",
-    "spectral_norm",
-    "switch_case",
-    "while_loop",
-]
+__all__ = _names.gathered(globals())

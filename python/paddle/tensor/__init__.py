@@ -18,16 +18,16 @@ from . import (
     search,
     stat,
 )
-from .attribute import *  # noqa: F403
-from .creation import *  # noqa: F403
-from .linalg import *  # noqa: F403
-from .logic import *  # noqa: F403
-from .manipulation import *  # noqa: F403
-from .math import *  # noqa: F403
+from .attribute import *
+from .creation import *
+from .linalg import *
+from .logic import *
+from .manipulation import *
+from .math import *
 from .operators import OPERATORS
-from .random import *  # noqa: F403
-from .search import *  # noqa: F403
-from .stat import *  # noqa: F403
+from .random import *
+from .search import *
+from .stat import *
 from .to_string import set_printoptions
 
 

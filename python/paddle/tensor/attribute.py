@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can be asked of a tensor without computing."""
 
+from .. import _names
 from .._core import DType, Tensor
 from .creation import full
-
-__all__ = ["is_complex", "is_floating_point", "is_integer", "is_tensor", "rank"]
 
 _FLOATING = (DType.float16, DType.bfloat16, DType.float32, DType.float64)
 _COMPLEX = (DType.complex64, DType.complex128)
@@ -41,3 +40,6 @@ def rank(input):
     """The number of dimensions, as an int32 tensor."""
     _dtype_of("rank", input)
     return full([1], input.ndim, DType.int32)
+
+
+__all__ = _names.own(globals())

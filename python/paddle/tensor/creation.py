@@ -3,35 +3,12 @@
 
 import numbers
 
-from .. import _core, _ops
+from .. import _core, _names, _ops
 from .._core import DType, Tensor, Variable
 from ..framework.dtype import convert
 from ..framework.mode import in_dynamic_mode
 from ..framework.place import device_of
 from . import shape_argument
-
-__all__ = [
-    "arange",
-    "assign",
-    "clone",
-    "diag",
-    "diagflat",
-    "empty",
-    "empty_like",
-    "eye",
-    "full",
-    "full_like",
-    "linspace",
-    "meshgrid",
-    "ones",
-    "ones_like",
-    "shape",
-    "to_tensor",
-    "tril",
-    "triu",
-    "zeros",
-    "zeros_like",
-]
 
 # Integers above this lose digits as the double that an attribute is.
 _EXACT = 2**53
@@ -377,3 +354,6 @@ def meshgrid(*args, **kwargs):
     if len(args) == 1 and isinstance(args[0], (list, tuple)):
         args = args[0]
     return _ops.meshgrid(list(args))
+
+
+__all__ = _names.own(globals(), "computed_tensor")

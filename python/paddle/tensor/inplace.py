@@ -5,40 +5,13 @@ Outside of recording the memory stays and gets new values, which is what paramet
 need. When gradients are recorded, x becomes the result of the operation on what it was.
 """
 
-from .. import _core, _ops
+from .. import _core, _names, _ops
 from .._core import Tensor, Variable
 from . import math
 from .creation import full_like
 from .manipulation import cast, check_in_place
 from .random import normal, uniform
 from .shape_argument import sizes
-
-__all__ = [
-    "add_",
-    "ceil_",
-    "clip_",
-    "divide_",
-    "exp_",
-    "exponential_",
-    "fill_",
-    "fill_diagonal_",
-    "floor_",
-    "lerp_",
-    "multiply_",
-    "neg_",
-    "normal_",
-    "pow_",
-    "reciprocal_",
-    "remainder_",
-    "round_",
-    "rsqrt_",
-    "scale_",
-    "sqrt_",
-    "subtract_",
-    "tanh_",
-    "uniform_",
-    "zero_",
-]
 
 
 def _become(function, x, result):
@@ -186,3 +159,6 @@ def exponential_(x, lam=1.0, name=None):
         return _ops.log1p(-even) * (-1.0 / lam)
 
     return _overwrite("exponential_", x, values)
+
+
+__all__ = _names.own(globals(), "in_place")

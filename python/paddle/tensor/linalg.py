@@ -3,38 +3,11 @@
 
 import math as _math
 
-from .. import _ops
+from .. import _names, _ops
 from .._core import Tensor
 from . import shape_argument
 from .axis import axes_of
 from .manipulation import transpose
-
-__all__ = [
-    "addmm",
-    "bmm",
-    "cholesky",
-    "cross",
-    "det",
-    "dist",
-    "dot",
-    "eigh",
-    "inverse",
-    "kron",
-    "matmul",
-    "matrix_power",
-    "mm",
-    "mv",
-    "norm",
-    "pinv",
-    "qr",
-    "slogdet",
-    "solve",
-    "svd",
-    "t",
-    "trace",
-    "triangular_solve",
-]
-
 
 # ---- products
 
@@ -222,3 +195,6 @@ def solve(x, y, name=None):
 def triangular_solve(x, y, upper=True, transpose=False, unitriangular=False, name=None):
     """z with x @ z = y for a triangular x, or x.T with `transpose`."""
     return _ops.triangular_solve(x, y, upper, transpose, unitriangular)
+
+
+__all__ = _names.own(globals())

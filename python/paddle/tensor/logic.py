@@ -1,34 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparison, and the logic of booleans and bits."""
 
-from .. import _ops
+from .. import _names, _ops
 from .._core import DType, Tensor
 from .creation import full
 from .operand import operands
-
-__all__ = [
-    "allclose",
-    "bitwise_and",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_xor",
-    "equal",
-    "equal_all",
-    "greater_equal",
-    "greater_than",
-    "is_empty",
-    "isclose",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "less_equal",
-    "less_than",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "not_equal",
-]
 
 
 def _give(result, out):
@@ -131,3 +107,6 @@ def is_empty(x, name=None):
     if not isinstance(x, Tensor):
         raise TypeError(f"is_empty() takes a Tensor, but got {type(x).__name__}")
     return full([1], x.size == 0, DType.bool)
+
+
+__all__ = _names.own(globals())

@@ -3,58 +3,11 @@
 
 import builtins
 
-from .. import _core, _ops
+from .. import _core, _names, _ops
 from .._core import Tensor, Variable
 from ..framework.dtype import convert
 from . import shape_argument
 from .operand import to_operand
-
-__all__ = [
-    "as_complex",
-    "as_real",
-    "broadcast_to",
-    "cast",
-    "chunk",
-    "concat",
-    "crop",
-    "expand",
-    "expand_as",
-    "flatten",
-    "flatten_",
-    "flip",
-    "gather",
-    "gather_nd",
-    "increment",
-    "index_sample",
-    "index_select",
-    "moveaxis",
-    "numel",
-    "put_along_axis",
-    "repeat_interleave",
-    "reshape",
-    "reshape_",
-    "reverse",
-    "roll",
-    "rot90",
-    "scatter",
-    "scatter_",
-    "scatter_nd",
-    "scatter_nd_add",
-    "shard_index",
-    "slice",
-    "split",
-    "squeeze",
-    "squeeze_",
-    "stack",
-    "strided_slice",
-    "take_along_axis",
-    "tile",
-    "transpose",
-    "unbind",
-    "unsqueeze",
-    "unsqueeze_",
-    "unstack",
-]
 
 
 def _check_tensor(function, argument, value):
@@ -416,3 +369,6 @@ def as_real(x, name=None):
 def as_complex(x, name=None):
     """Pairs of real numbers in the last dimension as complex numbers."""
     return _ops.as_complex(x)
+
+
+__all__ = _names.own(globals(), "check_in_place")

@@ -1,81 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arithmetic: element by element, and reductions."""
 
-from .. import _ops
+from .. import _names, _ops
 from .._core import DType, Tensor
 from ..framework.dtype import convert
 from . import shape_argument
 from .axis import axes_of
 from .manipulation import cast, concat, reshape
 from .operand import operands, to_operand
-
-__all__ = [
-    "abs",
-    "acos",
-    "add",
-    "add_n",
-    "all",
-    "amax",
-    "amin",
-    "any",
-    "asin",
-    "atan",
-    "atan2",
-    "ceil",
-    "clip",
-    "cos",
-    "cosh",
-    "count_nonzero",
-    "cumprod",
-    "cumsum",
-    "diff",
-    "divide",
-    "erf",
-    "exp",
-    "expm1",
-    "floor",
-    "floor_divide",
-    "fmax",
-    "fmin",
-    "inner",
-    "lerp",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "logsumexp",
-    "max",
-    "maximum",
-    "mean",
-    "min",
-    "minimum",
-    "mod",
-    "multiplex",
-    "multiply",
-    "nan_to_num",
-    "neg",
-    "outer",
-    "pow",
-    "prod",
-    "reciprocal",
-    "remainder",
-    "round",
-    "rsqrt",
-    "scale",
-    "sigmoid",
-    "sign",
-    "sin",
-    "sinh",
-    "sqrt",
-    "square",
-    "stanh",
-    "subtract",
-    "sum",
-    "tan",
-    "tanh",
-    "trunc",
-]
-
 
 # ---- one input
 
@@ -359,3 +291,6 @@ def _as(x, dtype):
         return x
     dtype = convert(dtype)
     return x if x.dtype is dtype else cast(x, dtype)
+
+
+__all__ = _names.own(globals())

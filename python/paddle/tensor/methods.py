@@ -15,9 +15,6 @@ from .creation import clone
 from .manipulation import cast, transpose
 from .to_string import tensor_to_string
 
-__all__ = ["MEMBERS", "TensorHook"]
-
-
 # ---- values
 
 

@@ -3,24 +3,10 @@
 
 import numbers
 
-from .. import _core, _ops
+from .. import _core, _names, _ops
 from .._core import DType, Tensor
 from ..framework.dtype import convert
 from . import shape_argument
-
-__all__ = [
-    "bernoulli",
-    "multinomial",
-    "normal",
-    "poisson",
-    "rand",
-    "randint",
-    "randint_like",
-    "randn",
-    "randperm",
-    "standard_normal",
-    "uniform",
-]
 
 
 def _default(dtype):
@@ -136,3 +122,6 @@ def poisson(x, name=None):
 def multinomial(x, num_samples=1, replacement=False, name=None):
     """Indices drawn with probabilities in proportion to x, along its last dimension."""
     return _ops.multinomial(x, num_samples, replacement)
+
+
+__all__ = _names.own(globals())

@@ -1,22 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looking for elements: the largest, the chosen, the distinct."""
 
-from .. import _ops
+from .. import _names, _ops
 from .._core import Tensor
 from ..framework.dtype import convert
 from .operand import to_operand
-
-__all__ = [
-    "argmax",
-    "argmin",
-    "argsort",
-    "masked_select",
-    "nonzero",
-    "sort",
-    "topk",
-    "unique",
-    "where",
-]
 
 
 def _arg_extreme(op, x, axis, keepdim, dtype):
@@ -112,3 +100,6 @@ def unique(
     )
     others = [other for other in others if other is not None]
     return (values, *others) if others else values
+
+
+__all__ = _names.own(globals())

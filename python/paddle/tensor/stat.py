@@ -1,18 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statistics: spread, order, counts."""
 
-from .. import _ops
+from .. import _names, _ops
 from .._core import Tensor
 from .axis import axes_of
-
-__all__ = [
-    "bincount",
-    "histogram",
-    "median",
-    "quantile",
-    "std",
-    "var",
-]
 
 
 def var(x, axis=None, unbiased=True, keepdim=False, name=None):
@@ -52,3 +43,6 @@ def histogram(input, bins=100, min=0, max=0, name=None):
 def bincount(x, weights=None, minlength=0, name=None):
     """How often each integer from 0 on occurs, or the sum of its weights."""
     return _ops.bincount(x, weights, minlength)
+
+
+__all__ = _names.own(globals())

@@ -7,8 +7,6 @@ import math
 from .._core import DType
 from .manipulation import cast
 
-__all__ = ["set_printoptions", "tensor_to_string"]
-
 
 @dataclasses.dataclass
 class _Options:

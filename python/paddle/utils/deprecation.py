@@ -4,8 +4,6 @@
 import functools
 import warnings
 
-__all__ = ["deprecated"]
-
 
 def deprecated(update_to="", since="", reason="", level=0):
     """Decorates a function so that calling it warns.

@@ -3,8 +3,6 @@
 
 from .. import _core
 
-__all__ = ["from_dlpack", "to_dlpack"]
-
 
 def to_dlpack(x):
     """A DLPack capsule over the memory of `x`, to be consumed once."""

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether this installation trains."""
 
-__all__ = ["run_check"]
-
 
 def run_check():
     """Trains a small model on the current device and prints that it worked.

@@ -3,8 +3,6 @@
 
 import importlib
 
-__all__ = ["try_import"]
-
 
 def try_import(module_name, err_msg=None):
     """The module, or an ImportError that says how to get it."""

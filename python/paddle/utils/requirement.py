@@ -3,8 +3,6 @@
 
 import re
 
-__all__ = ["require_version"]
-
 
 def require_version(min_version, max_version=None):
     """Raises unless paddle.__version__ lies between the two, both included."""

@@ -3,8 +3,6 @@
 
 import contextlib
 
-__all__ = ["generate", "guard", "switch"]
-
 
 class UniqueNameGenerator:
     """Counts per key. `prefix` stands before every name it gives."""

@@ -4,21 +4,11 @@
 The names of the three packages are here as well: `paddle.vision.resnet18`.
 """
 
+from .. import _names
 from . import datasets, models, ops, transforms
 from .datasets import *  # noqa: F403
 from .image import get_image_backend, image_load, set_image_backend
 from .models import *  # noqa: F403
 from .transforms import *  # noqa: F403
 
-__all__ = [
-    "datasets",
-    "get_image_backend",
-    "image_load",
-    "models",
-    "ops",
-    "set_image_backend",
-    "transforms",
-    *datasets.__all__,
-    *models.__all__,
-    *transforms.__all__,
-]
+__all__ = _names.gathered(globals(), "datasets models ops transforms")

@@ -5,8 +5,6 @@ from ..._later import explain, on_first_use
 from . import layers
 from .layers import sparse_embedding
 
-__all__ = ["layers", "sparse_embedding"]
-
 __getattr__ = on_first_use(
     __name__,
     {"mixed_precision": (".mixed_precision",)},

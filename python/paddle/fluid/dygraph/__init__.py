@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Eager mode as Paddle 1.x spelt it."""
 
+from ... import _names
 from ..._later import on_first_use
 from ...autograd import grad, no_grad
 from ...nn import BatchNorm, Layer, LayerList, ParameterList, Sequential
@@ -26,40 +27,6 @@ from .learning_rate_scheduler import (
 from .nn import Conv2D, Dropout, Embedding, LayerNorm, Linear, Pool2D
 from .parallel import DataParallel, ParallelEnv, prepare_context
 
-__all__ = [
-    "BatchNorm",
-    "Conv2D",
-    "CosineDecay",
-    "DataParallel",
-    "Dropout",
-    "Embedding",
-    "ExponentialDecay",
-    "InverseTimeDecay",
-    "Layer",
-    "LayerList",
-    "LayerNorm",
-    "Linear",
-    "LinearLrWarmup",
-    "NaturalExpDecay",
-    "NoamDecay",
-    "ParallelEnv",
-    "ParameterList",
-    "PiecewiseDecay",
-    "PolynomialDecay",
-    "Pool2D",
-    "Sequential",
-    "disable_dygraph",
-    "enable_dygraph",
-    "enabled",
-    "grad",
-    "guard",
-    "load_dygraph",
-    "no_grad",
-    "prepare_context",
-    "save_dygraph",
-    "to_variable",
-]
-
 # Programs of layers, which eager scripts seldom need.
 __getattr__ = on_first_use(
     __name__,
@@ -72,3 +39,5 @@ __getattr__ = on_first_use(
         "jit": ("...jit",),
     },
 )
+
+__all__ = _names.gathered(globals())

@@ -7,16 +7,6 @@ import paddle
 
 from ...autograd import grad, no_grad
 
-__all__ = [
-    "disable_dygraph",
-    "enable_dygraph",
-    "enabled",
-    "grad",
-    "guard",
-    "no_grad",
-    "to_variable",
-]
-
 
 def enabled():
     """Whether functions compute at once."""

@@ -7,8 +7,6 @@ import paddle
 
 from ...framework.parameter import Parameter
 
-__all__ = ["load_dygraph", "save_dygraph"]
-
 
 def save_dygraph(state_dict, model_path):
     """Writes a layer's state to model_path.pdparams, an optimizer's to

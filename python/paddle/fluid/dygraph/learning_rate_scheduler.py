@@ -5,17 +5,6 @@ import math
 
 from ...optimizer import lr as _lr
 
-__all__ = [
-    "CosineDecay",
-    "ExponentialDecay",
-    "InverseTimeDecay",
-    "LinearLrWarmup",
-    "NaturalExpDecay",
-    "NoamDecay",
-    "PiecewiseDecay",
-    "PolynomialDecay",
-]
-
 
 def _moved_by_minimize(scheduler, step):
     if step != 1:

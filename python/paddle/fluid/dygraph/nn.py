@@ -5,16 +5,6 @@ from ... import nn as _nn
 from ...nn import BatchNorm
 from ..layers.activate import activate
 
-__all__ = [
-    "BatchNorm",
-    "Conv2D",
-    "Dropout",
-    "Embedding",
-    "LayerNorm",
-    "Linear",
-    "Pool2D",
-]
-
 
 class Linear(_nn.Linear):
     def __init__(

@@ -4,8 +4,6 @@
 from ...distributed.parallel import ParallelEnv, init_parallel_env
 from ...nn.layer.data_parallel import DataParallel
 
-__all__ = ["DataParallel", "Env", "ParallelEnv", "ParallelStrategy", "prepare_context"]
-
 Env = ParallelEnv
 
 

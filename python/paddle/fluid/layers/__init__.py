@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions with their old names and arguments."""
 
+from ... import _names
 from ..._later import explain
 from . import (
     collective,
@@ -28,21 +29,9 @@ from .parametric import *  # noqa: F403
 from .sequence import *  # noqa: F403
 from .tensor import *  # noqa: F403
 
-__all__ = [
-    *control_flow.__all__,
-    *detection.__all__,
-    *io.__all__,
-    *learning_rate_scheduler.__all__,
-    *loss.__all__,
-    *metric_op.__all__,
-    *nn.__all__,
-    *ops.__all__,
-    *parametric.__all__,
-    *sequence.__all__,
-    *tensor.__all__,
-]
-
 __getattr__ = explain(
     __name__,
     recurrent_blocks="IfElse StaticRNN DynamicRNN dynamic_lstm dynamic_gru hsigmoid",
 )
+
+__all__ = _names.gathered(globals())

@@ -4,8 +4,6 @@
 from ...static.program import default_main_program
 from ...utils import unique_name
 
-__all__ = []
-
 
 def _append(kind, x, out, attrs, shape=None):
     block = default_main_program().current_block()

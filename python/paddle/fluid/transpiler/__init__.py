@@ -4,20 +4,10 @@
 New scripts use paddle.distributed.fleet, which does the same.
 """
 
+from ... import _names
 from . import distribute_transpiler, ps_dispatcher
 from .distribute_transpiler import DistributeTranspiler, DistributeTranspilerConfig
 from .ps_dispatcher import HashName, RoundRobin
-
-__all__ = [
-    "DistributeTranspiler",
-    "DistributeTranspilerConfig",
-    "HashName",
-    "RoundRobin",
-    "distribute_transpiler",
-    "memory_optimize",
-    "ps_dispatcher",
-    "release_memory",
-]
 
 
 def memory_optimize(
@@ -28,3 +18,6 @@ def memory_optimize(
 
 def release_memory(input_program, skip_opt_set=None):
     """Does nothing: the executor plans memory by itself."""
+
+
+__all__ = _names.gathered(globals(), "distribute_transpiler ps_dispatcher")

@@ -20,8 +20,6 @@ from ...static.program import (
 )
 from .ps_dispatcher import PSDispatcher, RoundRobin
 
-__all__ = ["DistributeTranspiler", "DistributeTranspilerConfig", "ServerProgram"]
-
 
 class DistributedMode:
     SYNC = 0

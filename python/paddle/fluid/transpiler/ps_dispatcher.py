@@ -4,8 +4,6 @@ are split evenly over servers whatever it says."""
 
 import zlib
 
-__all__ = ["HashName", "PSDispatcher", "RoundRobin"]
-
 
 class PSDispatcher:
     """A list of endpoints that variables are dealt to."""

@@ -3,45 +3,9 @@
 
 import paddle
 
-from ... import _ops
-from ...tensor.inplace import in_place, tanh_
+from ... import _names, _ops
+from ...tensor.inplace import in_place
 from ...tensor.shape_argument import sizes
-
-__all__ = [
-    "celu",
-    "elu",
-    "elu_",
-    "gelu",
-    "glu",
-    "gumbel_softmax",
-    "hardshrink",
-    "hardsigmoid",
-    "hardswish",
-    "hardtanh",
-    "leaky_relu",
-    "log_sigmoid",
-    "log_softmax",
-    "maxout",
-    "mish",
-    "prelu",
-    "relu",
-    "relu6",
-    "relu_",
-    "rrelu",
-    "selu",
-    "sigmoid",
-    "silu",
-    "softmax",
-    "softmax_",
-    "softplus",
-    "softshrink",
-    "softsign",
-    "swish",
-    "tanh",
-    "tanh_",
-    "tanhshrink",
-    "thresholded_relu",
-]
 
 
 def relu(x, name=None):
@@ -240,3 +204,6 @@ def gumbel_softmax(x, temperature=1.0, hard=False, axis=-1, name=None):
 relu_ = in_place(relu)
 elu_ = in_place(elu)
 softmax_ = in_place(softmax)
+
+
+__all__ = [*_names.own(globals()), "elu_", "relu_", "softmax_"]

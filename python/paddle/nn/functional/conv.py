@@ -1,17 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions over one, two and three spatial dimensions, and their transposes."""
 
-from ... import _ops
+from ... import _names, _ops
 from . import window
-
-__all__ = [
-    "conv1d",
-    "conv1d_transpose",
-    "conv2d",
-    "conv2d_transpose",
-    "conv3d",
-    "conv3d_transpose",
-]
 
 
 def _conv(rank, x, weight, bias, stride, padding, dilation, groups, data_format):
@@ -227,3 +218,6 @@ def conv3d_transpose(
         output_size,
         data_format,
     )
+
+
+__all__ = _names.own(globals())

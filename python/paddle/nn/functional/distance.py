@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far vectors are from each other."""
 
-from ... import _ops
-
-__all__ = ["cosine_similarity", "pairwise_distance"]
+from ... import _names, _ops
 
 
 def cosine_similarity(x1, x2, axis=1, eps=1e-8):
@@ -30,3 +28,6 @@ def pairwise_distance(x, y, p=2.0, epsilon=1e-6, keepdim=False, name=None):
     if p == 2:
         return _ops.sqrt(_ops.reduce_sum(_ops.square(difference), [-1], keepdim))
     return _ops.pow(_ops.reduce_sum(_ops.pow(difference, p), [-1], keepdim), 1.0 / p)
+
+
+__all__ = _names.own(globals())

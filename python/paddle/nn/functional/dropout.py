@@ -3,10 +3,8 @@
 
 import paddle
 
-from ... import _ops
+from ... import _names, _ops
 from ...tensor.shape_argument import sizes
-
-__all__ = ["alpha_dropout", "dropout", "dropout2d", "dropout3d"]
 
 
 def dropout(x, p=0.5, axis=None, training=True, mode="upscale_in_train", name=None):
@@ -63,3 +61,6 @@ def alpha_dropout(x, p=0.5, training=True, name=None):
     b = -a * low * p
     keep = paddle.bernoulli(paddle.full(sizes(x), 1 - p, x.dtype))
     return (x * keep + low * (1.0 - keep)) * a + b
+
+
+__all__ = _names.own(globals())

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From numbers of things to vectors."""
 
-from ... import _ops
-
-__all__ = ["embedding", "one_hot"]
+from ... import _names, _ops
 
 
 def embedding(x, weight, padding_idx=None, sparse=False, name=None):
@@ -27,3 +25,6 @@ def embedding(x, weight, padding_idx=None, sparse=False, name=None):
 def one_hot(x, num_classes, name=None):
     """x with a last dimension of num_classes zeros, and a one where x says."""
     return _ops.one_hot_v2(x, num_classes)
+
+
+__all__ = _names.own(globals())

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products with a weight."""
 
-from ... import _ops
+from ... import _names, _ops
 from ..._core import Variable
-
-__all__ = ["bilinear", "linear"]
 
 
 def linear(x, weight, bias=None, name=None):
@@ -25,3 +23,6 @@ def bilinear(x1, x2, weight, bias=None, name=None):
             f"and x2 {list(x2.shape)}"
         )
     return _ops.bilinear_tensor_product(x1, x2, weight, bias)
+
+
+__all__ = _names.own(globals())

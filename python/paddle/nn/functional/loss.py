@@ -4,31 +4,8 @@ elements, of shape [1]; reduction='sum' adds up, 'none' keeps them."""
 
 import paddle
 
-from ... import _ops
+from ... import _names, _ops
 from ...tensor.shape_argument import differ, size
-
-__all__ = [
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-    "cosine_embedding_loss",
-    "cross_entropy",
-    "ctc_loss",
-    "dice_loss",
-    "hinge_embedding_loss",
-    "hsigmoid_loss",
-    "kl_div",
-    "l1_loss",
-    "log_loss",
-    "margin_ranking_loss",
-    "mse_loss",
-    "nll_loss",
-    "npair_loss",
-    "sigmoid_focal_loss",
-    "smooth_l1_loss",
-    "softmax_with_cross_entropy",
-    "square_error_cost",
-    "triplet_margin_loss",
-]
 
 
 def _reduce(loss, reduction, function):
@@ -342,3 +319,6 @@ def _complete_tree_paths(label, num_classes):
         nodes.append(paddle.cast(parent - 1.0, "int64"))
         turns.append(paddle.cast(at - parent * 2.0, "int64"))
     return paddle.concat(nodes, 1), paddle.concat(turns, 1)
+
+
+__all__ = _names.own(globals())

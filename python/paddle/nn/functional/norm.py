@@ -3,17 +3,8 @@
 
 import paddle
 
-from ... import _ops
+from ... import _names, _ops
 from ...tensor import shape_argument
-
-__all__ = [
-    "batch_norm",
-    "group_norm",
-    "instance_norm",
-    "layer_norm",
-    "local_response_norm",
-    "normalize",
-]
 
 
 def batch_norm(
@@ -154,3 +145,6 @@ def normalize(x, p=2, axis=1, epsilon=1e-12, name=None):
     # infinite there, and a row of zeros would get nan.
     length = _ops.p_norm(x, float(p), axis, epsilon, True)
     return x / _ops.clip(length, epsilon, float("inf"))
+
+
+__all__ = _names.own(globals())

@@ -1,23 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The largest or the average of each window."""
 
-from ... import _ops
+from ... import _names, _ops
 from . import window
-
-__all__ = [
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "adaptive_max_pool1d",
-    "adaptive_max_pool2d",
-    "adaptive_max_pool3d",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-]
 
 
 def _max_pool(
@@ -229,3 +214,6 @@ def adaptive_max_pool2d(x, output_size, return_mask=False, name=None):
 def adaptive_max_pool3d(x, output_size, return_mask=False, name=None):
     """The largest of each of output_size parts of [N, C, D, H, W]."""
     return _adaptive_max(3, x, output_size, return_mask)
+
+
+__all__ = _names.own(globals())

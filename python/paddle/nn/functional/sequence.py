@@ -3,11 +3,9 @@
 
 import paddle
 
-from ... import _ops
+from ... import _names, _ops
 from ..._core import Variable
 from ...tensor import shape_argument
-
-__all__ = ["diag_embed", "label_smooth", "sequence_mask", "sequence_pool"]
 
 
 def label_smooth(label, prior_dist=None, epsilon=0.1, name=None):
@@ -72,3 +70,6 @@ def sequence_pool(input, pool_type, is_test=False, pad_value=0.0):
         "sequence_pool needs the lengths of sequences (LoD), which eager tensors do "
         "not carry. For padded sequences use sequence_mask and a sum or maximum."
     )
+
+
+__all__ = _names.own(globals())

@@ -5,20 +5,8 @@ import math
 
 import paddle
 
-from ... import _ops
+from ... import _names, _ops
 from . import window
-
-__all__ = [
-    "affine_grid",
-    "grid_sample",
-    "interpolate",
-    "pad",
-    "pixel_shuffle",
-    "temporal_shift",
-    "unfold",
-    "upsample",
-    "zeropad2d",
-]
 
 _FORMATS = {
     3: ("NCL", "NLC"),
@@ -239,3 +227,6 @@ def temporal_shift(x, seg_num, shift_ratio=0.25, name=None, data_format="NCHW"):
     out = paddle.concat([back, forth, video[:, :, two:]], 2)
     out = paddle.reshape(out, [-1, channels, height, width])
     return paddle.transpose(out, [0, 2, 3, 1]) if data_format == "NHWC" else out
+
+
+__all__ = _names.own(globals())

@@ -5,6 +5,7 @@ An initializer is called on a parameter and fills it in place. Random ones draw 
 the generator that `paddle.seed` sets.
 """
 
+from ... import _names
 from .fixed import Assign, Bilinear, Constant, Dirac
 from .initializer import Initializer, choose, set_global_initializer
 from .random import (
@@ -19,19 +20,4 @@ from .random import (
     calculate_gain,
 )
 
-__all__ = [
-    "Assign",
-    "Bilinear",
-    "Constant",
-    "Dirac",
-    "KaimingNormal",
-    "KaimingUniform",
-    "Normal",
-    "Orthogonal",
-    "TruncatedNormal",
-    "Uniform",
-    "XavierNormal",
-    "XavierUniform",
-    "calculate_gain",
-    "set_global_initializer",
-]
+__all__ = _names.gathered(globals())

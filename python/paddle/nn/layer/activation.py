@@ -1,39 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Activations as layers. The formulas are in paddle.nn.functional."""
 
+from ... import _names
 from .. import functional as F
 from ..initializer import Constant
 from .layers import Layer
-
-__all__ = [
-    "CELU",
-    "ELU",
-    "GELU",
-    "GLU",
-    "Hardshrink",
-    "Hardsigmoid",
-    "Hardswish",
-    "Hardtanh",
-    "LeakyReLU",
-    "LogSigmoid",
-    "LogSoftmax",
-    "Maxout",
-    "Mish",
-    "PReLU",
-    "ReLU",
-    "ReLU6",
-    "SELU",
-    "Sigmoid",
-    "Silu",
-    "Softmax",
-    "Softplus",
-    "Softshrink",
-    "Softsign",
-    "Swish",
-    "Tanh",
-    "Tanhshrink",
-    "ThresholdedReLU",
-]
 
 
 class _Activation(Layer):
@@ -387,3 +358,6 @@ class GLU(_Activation):
 
     def forward(self, x):
         return F.glu(x, self.axis)
+
+
+__all__ = _names.own(globals())

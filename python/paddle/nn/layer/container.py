@@ -4,10 +4,9 @@
 from collections import OrderedDict
 from collections.abc import Mapping
 
+from ... import _names
 from ...framework.parameter import Parameter
 from .layers import Layer
-
-__all__ = ["Sequential", "LayerList", "LayerDict", "ParameterList"]
 
 
 def _position(index, length, what):
@@ -204,3 +203,6 @@ class ParameterList(Layer):
     def append(self, parameter):
         self.add_parameter(str(len(self)), parameter)
         return self
+
+
+__all__ = _names.own(globals())

@@ -3,18 +3,10 @@
 
 import math
 
+from ... import _names
 from .. import functional as F
 from ..initializer import Normal
 from .layers import Layer
-
-__all__ = [
-    "Conv1D",
-    "Conv1DTranspose",
-    "Conv2D",
-    "Conv2DTranspose",
-    "Conv3D",
-    "Conv3DTranspose",
-]
 
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
@@ -380,3 +372,6 @@ class Conv3DTranspose(_Transposed):
             bias_attr,
             data_format,
         )
+
+
+__all__ = _names.own(globals())

@@ -7,8 +7,6 @@ import warnings
 from ... import _core
 from .layers import Layer
 
-__all__ = ["DataParallel"]
-
 _MIB = 1 << 20
 
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far apart two batches of vectors are."""
 
+from ... import _names
 from .. import functional as F
 from .layers import Layer
-
-__all__ = ["CosineSimilarity", "PairwiseDistance"]
 
 
 class CosineSimilarity(Layer):
@@ -38,3 +37,6 @@ class PairwiseDistance(Layer):
 
     def extra_repr(self):
         return f"p={self.p}"
+
+
+__all__ = _names.own(globals())

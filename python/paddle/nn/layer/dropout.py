@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers that drop parts of their input while training."""
 
+from ... import _names
 from .. import functional as F
 from .layers import Layer
-
-__all__ = ["AlphaDropout", "Dropout", "Dropout2D", "Dropout3D"]
 
 
 def _check_probability(name, p):
@@ -87,3 +86,6 @@ class AlphaDropout(Layer):
 
     def extra_repr(self):
         return f"p={self.p}"
+
+
+__all__ = _names.own(globals())

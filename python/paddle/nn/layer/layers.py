@@ -14,8 +14,6 @@ from ...framework.parameter import Parameter, buffer_of, new_parameter
 from ...framework.place import device_of
 from ...utils import unique_name
 
-__all__ = ["Layer"]
-
 _FORGOTTEN = "super().__init__() must be called before anything else in {}.__init__()"
 
 

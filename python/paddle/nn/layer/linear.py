@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers that multiply by a weight, and the look-up in one."""
 
+from ... import _names
 from ...autograd import no_grad
 from ...framework.mode import in_dynamic_mode
 from .. import functional as F
 from .layers import Layer
-
-__all__ = ["Bilinear", "Embedding", "Identity", "Linear"]
 
 
 class Identity(Layer):
@@ -120,3 +119,6 @@ class Embedding(Layer):
         if self._padding_idx is not None:
             text += f", padding_idx={self._padding_idx}"
         return text + f", sparse={self._sparse}"
+
+
+__all__ = _names.own(globals())

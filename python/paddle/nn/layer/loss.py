@@ -1,25 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Losses as layers. The formulas are in paddle.nn.functional."""
 
+from ... import _names
 from .. import functional as F
 from .layers import Layer
-
-__all__ = [
-    "BCELoss",
-    "BCEWithLogitsLoss",
-    "CTCLoss",
-    "CosineEmbeddingLoss",
-    "CrossEntropyLoss",
-    "HSigmoidLoss",
-    "HingeEmbeddingLoss",
-    "KLDivLoss",
-    "L1Loss",
-    "MSELoss",
-    "MarginRankingLoss",
-    "NLLLoss",
-    "SmoothL1Loss",
-    "TripletMarginLoss",
-]
 
 
 def _check_reduction(name, reduction, allowed=("mean", "sum", "none")):
@@ -319,3 +303,6 @@ class HSigmoidLoss(Layer):
             path_code=path_code,
             is_sparse=self._is_sparse,
         )
+
+
+__all__ = _names.own(globals())

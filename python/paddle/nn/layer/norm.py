@@ -6,26 +6,11 @@ import numbers
 
 import paddle
 
-from ... import _core
+from ... import _core, _names
 from ...framework.param_attr import ParamAttr
 from .. import functional as F
 from ..initializer import Constant, Normal
 from .layers import Layer
-
-__all__ = [
-    "BatchNorm",
-    "BatchNorm1D",
-    "BatchNorm2D",
-    "BatchNorm3D",
-    "GroupNorm",
-    "InstanceNorm1D",
-    "InstanceNorm2D",
-    "InstanceNorm3D",
-    "LayerNorm",
-    "LocalResponseNorm",
-    "SpectralNorm",
-    "SyncBatchNorm",
-]
 
 
 def _check_rank(layer, x, ranks):
@@ -545,3 +530,6 @@ def spectral_normalize(weight, u, v, dim, power_iters, eps):
 
 def _unit(vector, eps):
     return vector / (paddle.sqrt(paddle.sum(paddle.square(vector))) + eps)
+
+
+__all__ = _names.own(globals(), "spectral_normalize")

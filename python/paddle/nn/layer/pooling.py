@@ -1,23 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers that take the largest or the average of each window."""
 
+from ... import _names
 from .. import functional as F
 from .layers import Layer
-
-__all__ = [
-    "AdaptiveAvgPool1D",
-    "AdaptiveAvgPool2D",
-    "AdaptiveAvgPool3D",
-    "AdaptiveMaxPool1D",
-    "AdaptiveMaxPool2D",
-    "AdaptiveMaxPool3D",
-    "AvgPool1D",
-    "AvgPool2D",
-    "AvgPool3D",
-    "MaxPool1D",
-    "MaxPool2D",
-    "MaxPool3D",
-]
 
 
 class _Pool(Layer):
@@ -277,3 +263,6 @@ class AdaptiveMaxPool3D(_AdaptiveMax):
     """The largest of each window of a volume, down to a given size."""
 
     _FUNCTION = "adaptive_max_pool3d"
+
+
+__all__ = _names.own(globals())

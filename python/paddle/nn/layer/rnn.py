@@ -5,24 +5,12 @@ import math
 
 import paddle
 
-from ... import _ops
+from ... import _names, _ops
 from ...tensor.shape_argument import size
 from .. import functional as F
 from ..initializer import Uniform
 from .container import LayerList
 from .layers import Layer
-
-__all__ = [
-    "BiRNN",
-    "GRU",
-    "GRUCell",
-    "LSTM",
-    "LSTMCell",
-    "RNN",
-    "RNNCellBase",
-    "SimpleRNN",
-    "SimpleRNNCell",
-]
 
 
 def _map(function, *structures):
@@ -552,3 +540,6 @@ class GRU(_Recurrent):
             dropout,
             (weight_ih_attr, weight_hh_attr, bias_ih_attr, bias_hh_attr),
         )
+
+
+__all__ = _names.own(globals())

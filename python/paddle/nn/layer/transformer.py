@@ -5,6 +5,7 @@ import collections
 
 import paddle
 
+from ... import _names
 from ...framework.dtype import is_floating
 from ...tensor.shape_argument import size
 from .. import functional as F
@@ -13,15 +14,6 @@ from .dropout import Dropout
 from .layers import Layer
 from .linear import Linear
 from .norm import LayerNorm
-
-__all__ = [
-    "MultiHeadAttention",
-    "Transformer",
-    "TransformerDecoder",
-    "TransformerDecoderLayer",
-    "TransformerEncoder",
-    "TransformerEncoderLayer",
-]
 
 
 def _added_mask(mask, dtype):
@@ -407,3 +399,6 @@ class Transformer(Layer):
     def generate_square_subsequent_mask(self, length):
         """[length, length] with -inf where a position would see a later one."""
         return paddle.triu(paddle.full([length, length], float("-inf")), 1)
+
+
+__all__ = _names.own(globals())

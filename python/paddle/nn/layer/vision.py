@@ -5,21 +5,9 @@ import numbers
 
 import paddle
 
+from ... import _names
 from .. import functional as F
 from .layers import Layer
-
-__all__ = [
-    "Flatten",
-    "Pad1D",
-    "Pad2D",
-    "Pad3D",
-    "PixelShuffle",
-    "Unfold",
-    "Upsample",
-    "UpsamplingBilinear2D",
-    "UpsamplingNearest2D",
-    "ZeroPad2D",
-]
 
 
 class Flatten(Layer):
@@ -206,3 +194,6 @@ class Unfold(Layer):
             f"kernel_size={self.kernel_sizes}, dilation={self.dilations}, "
             f"padding={self.paddings}, stride={self.strides}"
         )
+
+
+__all__ = _names.own(globals())

@@ -6,20 +6,10 @@ parameters and what is delicate in float32.
     optimizer.minimize(loss)
 """
 
+from ... import _names
 from . import bf16, decorator, fp16_lists, fp16_utils
 from .decorator import decorate
 from .fp16_lists import AutoMixedPrecisionLists, CustomOpLists
 from .fp16_utils import cast_model_to_fp16, cast_parameters_to_fp16, fp16_guard
 
-__all__ = [
-    "AutoMixedPrecisionLists",
-    "CustomOpLists",
-    "bf16",
-    "cast_model_to_fp16",
-    "cast_parameters_to_fp16",
-    "decorate",
-    "decorator",
-    "fp16_guard",
-    "fp16_lists",
-    "fp16_utils",
-]
+__all__ = _names.gathered(globals(), "bf16 decorator fp16_lists fp16_utils")

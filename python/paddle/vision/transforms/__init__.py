@@ -1,77 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Image transforms, for Pillow images, numpy arrays and Tensors."""
 
+from ... import _names
 from . import functional, transforms
-from .functional import (
-    adjust_brightness,
-    adjust_contrast,
-    adjust_hue,
-    adjust_saturation,
-    center_crop,
-    crop,
-    hflip,
-    normalize,
-    pad,
-    resize,
-    rotate,
-    to_grayscale,
-    to_tensor,
-    vflip,
-)
-from .transforms import (
-    BaseTransform,
-    BrightnessTransform,
-    CenterCrop,
-    ColorJitter,
-    Compose,
-    ContrastTransform,
-    Grayscale,
-    HueTransform,
-    Normalize,
-    Pad,
-    RandomCrop,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    RandomRotation,
-    RandomVerticalFlip,
-    Resize,
-    SaturationTransform,
-    ToTensor,
-    Transpose,
-)
+from .functional import *
+from .transforms import *
 
-__all__ = [
-    "BaseTransform",
-    "BrightnessTransform",
-    "CenterCrop",
-    "ColorJitter",
-    "Compose",
-    "ContrastTransform",
-    "Grayscale",
-    "HueTransform",
-    "Normalize",
-    "Pad",
-    "RandomCrop",
-    "RandomHorizontalFlip",
-    "RandomResizedCrop",
-    "RandomRotation",
-    "RandomVerticalFlip",
-    "Resize",
-    "SaturationTransform",
-    "ToTensor",
-    "Transpose",
-    "adjust_brightness",
-    "adjust_contrast",
-    "adjust_hue",
-    "adjust_saturation",
-    "center_crop",
-    "crop",
-    "hflip",
-    "normalize",
-    "pad",
-    "resize",
-    "rotate",
-    "to_grayscale",
-    "to_tensor",
-    "vflip",
-]
+__all__ = _names.gathered(globals())

@@ -9,6 +9,7 @@ import numbers
 
 import numpy as np
 
+from ... import _names
 from ..._core import Tensor, from_dlpack
 from . import functional_cv2
 from .geometry import pair
@@ -228,3 +229,6 @@ def _per_channel(what, values, pixels, axis):
     shape = [1] * pixels.ndim
     shape[axis] = -1
     return values.reshape(shape)
+
+
+__all__ = _names.own(globals(), "image_size", "is_pil_image")

@@ -9,31 +9,10 @@ import math
 import numbers
 import random
 
+from ... import _names
 from ..._core import Tensor
 from . import functional as F
 from .geometry import pair
-
-__all__ = [
-    "BaseTransform",
-    "BrightnessTransform",
-    "CenterCrop",
-    "ColorJitter",
-    "Compose",
-    "ContrastTransform",
-    "Grayscale",
-    "HueTransform",
-    "Normalize",
-    "Pad",
-    "RandomCrop",
-    "RandomHorizontalFlip",
-    "RandomResizedCrop",
-    "RandomRotation",
-    "RandomVerticalFlip",
-    "Resize",
-    "SaturationTransform",
-    "ToTensor",
-    "Transpose",
-]
 
 
 class Compose:
@@ -439,3 +418,6 @@ def _range(what, value, center=1, low=0, high=math.inf):
             f"{what}: needs a number or a range within [{low}, {high}]: {value}"
         )
     return None if value == (center, center) else value
+
+
+__all__ = _names.own(globals())

@@ -1,4 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
 from ....static.nn import sparse_embedding
-
-__all__ = ["sparse_embedding"]

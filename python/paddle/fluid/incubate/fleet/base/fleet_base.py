@@ -6,8 +6,6 @@ from .....distributed.fleet.base.fleet_base import Fleet as _NewFleet
 from . import role_maker as _role_makers
 from .mode import Mode
 
-__all__ = ["DistributedOptimizer", "Fleet", "Mode"]
-
 
 class Fleet:
     """One of paddle.fluid.incubate.fleet: of servers, or collective."""

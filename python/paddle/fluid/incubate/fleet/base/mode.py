@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kinds of jobs."""
 
-__all__ = ["Mode"]
-
 
 class Mode:
     TRANSPILER = 1

@@ -5,16 +5,6 @@ from ..... import _core
 from .....distributed.fleet.base import role_maker as _new
 from .....distributed.fleet.base.role_maker import Role
 
-__all__ = [
-    "GeneralRoleMaker",
-    "MPISymetricRoleMaker",
-    "PaddleCloudRoleMaker",
-    "Role",
-    "RoleMakerBase",
-    "UserDefinedCollectiveRoleMaker",
-    "UserDefinedRoleMaker",
-]
-
 
 class RoleMakerBase(_new.RoleMakerBase):
     """Answers questions about a role; what it is, a subclass says."""

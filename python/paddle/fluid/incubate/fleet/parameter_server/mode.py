@@ -3,8 +3,6 @@
 
 from ....transpiler.distribute_transpiler import DistributedMode
 
-__all__ = ["DistributedMode", "PSMode"]
-
 
 class PSMode:
     """Who writes the programs of a job with servers."""

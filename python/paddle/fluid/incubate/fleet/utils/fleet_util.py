@@ -3,8 +3,6 @@
 
 import numpy as np
 
-__all__ = ["FleetUtil"]
-
 
 class FleetUtil:
     """Args:

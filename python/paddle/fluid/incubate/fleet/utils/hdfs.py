@@ -1,4 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
 from .....distributed.fleet.utils.fs import HDFSClient
-
-__all__ = ["HDFSClient"]

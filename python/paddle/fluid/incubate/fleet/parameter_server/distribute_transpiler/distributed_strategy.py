@@ -7,17 +7,6 @@ from ......distributed.fleet.base.strategy_fields import CONFIGS
 from .....compiler import BuildStrategy, ExecutionStrategy
 from .....transpiler.distribute_transpiler import DistributeTranspilerConfig
 
-__all__ = [
-    "AsyncStrategy",
-    "DistributedStrategy",
-    "GeoStrategy",
-    "HalfAsyncStrategy",
-    "ServerRuntimeConfig",
-    "StrategyFactory",
-    "SyncStrategy",
-    "TrainerRuntimeConfig",
-]
-
 _QUEUES = CONFIGS["a_sync_configs"]
 
 
