@@ -126,3 +126,11 @@ def test_an_op_is_added(tmp_path):
     done = alone("add_an_op", tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "0.5 0.25\n"
+
+
+def test_a_program_is_built(tmp_path):
+    done = alone("build_a_program", tmp_path)
+    assert done.returncode == 0, done.stderr
+    types = done.stdout.split()
+    assert types[:3] == ["mul", "elementwise_add", "relu"]
+    assert types.count("adam") == 4
