@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/design/0017-programs-from-cpp.md: builds the program and prints the types
-// of its operations, one on a line.
+// docs/design/0017-programs-from-cpp.md: builds the program and prints the
+// types of its operations, a line each.
 #include <cstdio>
 
 #include "fleet/base/status.h"
