@@ -57,7 +57,8 @@ def two_hosts():
         hosts = Hosts(folder, 2)
         try:
             for name in hosts.names:
-                shape = ["root", "tbf", "rate", "10gbit", "burst", "8mb"]
+                # A burst that a whole call fits into would be no limit.
+                shape = ["root", "tbf", "rate", "10gbit", "burst", "256kb"]
                 subprocess.run(
                     ["tc", "-n", name, "qdisc", "add", "dev", "eth0"]
                     + [*shape, "latency", "50ms"],

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <utility>
+#include <vector>
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -23,6 +24,11 @@ using base::Deadline;
 
 // What a record of TLS holds at most.
 constexpr size_t kRecord = 16 << 10;
+// Encrypted and given to the socket by one call: as much as the kernel sends as
+// one packet. A record each would be four times as many packets.
+constexpr size_t kBatch = 4 * kRecord;
+// What a record may be larger than its content.
+constexpr size_t kRecordOverhead = 256;
 
 // After so many records a writer takes a new key.
 constexpr uint64_t kRecordsOfAKey = uint64_t{1} << 22;
@@ -42,15 +48,27 @@ std::string TakeError() {
   return base::Concat("TLS: ", reason != nullptr ? reason : "failed");
 }
 
-int SocketOf(BIO* bio) {
-  return static_cast<const base::Descriptor*>(BIO_get_data(bio))->get();
-}
+// What OpenSSL reads from and writes to.
+struct Wire {
+  base::Descriptor fd;
+  // Records are collected here in place of being sent, while a writer wants it.
+  bool collects = false;
+  std::vector<char> collected;
+};
+
+Wire& WireOf(BIO* bio) { return *static_cast<Wire*>(BIO_get_data(bio)); }
 
 // Bytes from and to a socket for OpenSSL, whose own way to a socket raises
 // SIGPIPE.
 int WriteToSocket(BIO* bio, const char* from, size_t byte_size, size_t* done) {
   BIO_clear_retry_flags(bio);
-  const int fd = SocketOf(bio);
+  Wire& wire = WireOf(bio);
+  if (wire.collects) {
+    wire.collected.insert(wire.collected.end(), from, from + byte_size);
+    *done = byte_size;
+    return 1;
+  }
+  const int fd = wire.fd.get();
   ssize_t count;
   do {
     count = send(fd, from, byte_size, MSG_NOSIGNAL);
@@ -64,7 +82,7 @@ int WriteToSocket(BIO* bio, const char* from, size_t byte_size, size_t* done) {
 
 int ReadFromSocket(BIO* bio, char* into, size_t byte_size, size_t* done) {
   BIO_clear_retry_flags(bio);
-  const int fd = SocketOf(bio);
+  const int fd = WireOf(bio).fd.get();
   ssize_t count;
   do {
     count = recv(fd, into, byte_size, 0);
@@ -169,9 +187,9 @@ struct Free {
 
 class OpenSslStream final : public TlsStream {
  public:
-  OpenSslStream(base::Descriptor fd, const Digest& key)
-      : fd_(std::move(fd)), key_(key) {
-    TuneSocket(fd_.get());
+  OpenSslStream(base::Descriptor fd, const Digest& key) : key_(key) {
+    wire_.fd = std::move(fd);
+    TuneSocket(wire_.fd.get());
   }
 
   Status Begin(Side side) {
@@ -180,7 +198,7 @@ class OpenSslStream final : public TlsStream {
     if (context != nullptr) ssl_.reset(SSL_new(context));
     BIO* bio = ssl_ != nullptr ? BIO_new(SocketMethod()) : nullptr;
     if (bio == nullptr) return Unavailable(TakeError());
-    BIO_set_data(bio, const_cast<base::Descriptor*>(&fd_));
+    BIO_set_data(bio, &wire_);
     BIO_set_init(bio, 1);
     SSL_set_bio(ssl_.get(), bio, bio);
     SSL_set_app_data(ssl_.get(), const_cast<Digest*>(&key_));
@@ -192,7 +210,7 @@ class OpenSslStream final : public TlsStream {
     return OkStatus();
   }
 
-  int fd() const override { return fd_.get(); }
+  int fd() const override { return wire_.fd.get(); }
 
   Result<bool> Shake() override {
     base::MutexLock lock(mutex_);
@@ -204,29 +222,17 @@ class OpenSslStream final : public TlsStream {
     return false;
   }
 
-  // One record after the other, so that a reader need not wait for a large
-  // message to be encrypted.
+  // A batch of records after the other, so that a reader need not wait for a
+  // large message to be encrypted.
   Result<size_t> TryWrite(std::span<const iovec> pieces) override {
     size_t total = 0;
     while (true) {
-      const std::span<const std::byte> record = NextRecord(pieces, total);
-      if (record.empty()) return total;
-      base::MutexLock lock(mutex_);
-      RETURN_IF_ERROR(RenewKeyLocked());
-      ERR_clear_error();
-      errno = 0;
-      size_t done = 0;
-      const int result =
-          SSL_write_ex(ssl_.get(), record.data(), record.size(), &done);
-      if (result != 1) {
-        // What was begun is kept, and must come again.
-        begun_ = record.size();
-        RETURN_IF_ERROR(CheckLocked(result));
-        return total;
-      }
-      begun_ = 0;
-      ++records_;
-      total += done;
+      // What is encrypted already comes again, and is passed over.
+      ASSIGN_OR_RETURN(ahead_, Encrypt(pieces, total, ahead_));
+      if (ahead_ == 0) return total;
+      ASSIGN_OR_RETURN(const bool all, Send());
+      if (!all) return total;
+      total += std::exchange(ahead_, 0);
     }
   }
 
@@ -255,20 +261,68 @@ class OpenSslStream final : public TlsStream {
   }
 
   void WaitWritable(Deadline deadline) override {
-    WaitFor(fd_.get(), POLLOUT, deadline);
+    WaitFor(wire_.fd.get(), POLLOUT, deadline);
   }
   void WaitReadable(Deadline deadline) override {
-    WaitFor(fd_.get(), POLLIN, deadline);
+    WaitFor(wire_.fd.get(), POLLIN, deadline);
   }
-  void Shut() override { (void)shutdown(fd_.get(), SHUT_RDWR); }
+  void Shut() override { (void)shutdown(wire_.fd.get(), SHUT_RDWR); }
   size_t read_ahead() const override { return kRecord; }
 
  private:
+  // Encrypts what follows the first `sent` bytes, of which `done` are encrypted
+  // already, until there is a batch. Returns how many are then.
+  Result<size_t> Encrypt(std::span<const iovec> pieces, size_t sent,
+                         size_t done) {
+    base::MutexLock lock(mutex_);
+    while (done < kBatch) {
+      const std::span<const std::byte> record = NextRecord(pieces, sent + done);
+      if (record.empty()) break;
+      RETURN_IF_ERROR(failure_);
+      wire_.collected.reserve(kBatch + 4 * kRecordOverhead);
+      wire_.collects = true;
+      Status renewed = RenewKeyLocked();
+      ERR_clear_error();
+      errno = 0;
+      size_t count = 0;
+      const int result =
+          SSL_write_ex(ssl_.get(), record.data(), record.size(), &count);
+      wire_.collects = false;
+      RETURN_IF_ERROR(renewed);
+      if (result != 1) {
+        RETURN_IF_ERROR(CheckLocked(result));
+        break;
+      }
+      ++records_;
+      done += count;
+    }
+    return done;
+  }
+
+  // Whether all that was collected is with the socket.
+  Result<bool> Send() {
+    const std::vector<char>& bytes = wire_.collected;
+    while (sent_ < bytes.size()) {
+      const ssize_t count = send(wire_.fd.get(), bytes.data() + sent_,
+                                 bytes.size() - sent_, MSG_NOSIGNAL);
+      if (count >= 0) {
+        sent_ += static_cast<size_t>(count);
+      } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        return false;
+      } else if (errno != EINTR) {
+        return Unavailable(
+            ErrnoStatus(errno, "the connection is lost").message());
+      }
+    }
+    sent_ = 0;
+    wire_.collected.clear();
+    return true;
+  }
+
   // What the next record holds: at most kRecord of the bytes behind the first
-  // `at`; exactly what was begun, if something was.
+  // `at`.
   std::span<const std::byte> NextRecord(std::span<const iovec> pieces,
                                         size_t at) {
-    const size_t wanted = begun_ != 0 ? begun_ : kRecord;
     size_t filled = 0;
     for (const iovec& piece : pieces) {
       if (at >= piece.iov_len) {
@@ -276,12 +330,12 @@ class OpenSslStream final : public TlsStream {
         continue;
       }
       const auto* from = static_cast<const std::byte*>(piece.iov_base) + at;
-      const size_t count = std::min(piece.iov_len - at, wanted - filled);
+      const size_t count = std::min(piece.iov_len - at, kRecord - filled);
       at = 0;
-      if (filled == 0 && count == wanted) return {from, count};
+      if (filled == 0 && count == kRecord) return {from, count};
       std::memcpy(stage_.data() + filled, from, count);
       filled += count;
-      if (filled == wanted) break;
+      if (filled == kRecord) break;
     }
     return std::span<const std::byte>(stage_).first(filled);
   }
@@ -289,7 +343,7 @@ class OpenSslStream final : public TlsStream {
   // A key of AES-GCM is good for 2^24.5 records (RFC 8446, 5.5). The peer's
   // reader follows by itself.
   Status RenewKeyLocked() REQUIRES(mutex_) {
-    if (records_ < kRecordsOfAKey || begun_ != 0) return OkStatus();
+    if (records_ < kRecordsOfAKey) return OkStatus();
     records_ = 0;
     if (SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1) {
       return OkStatus();
@@ -321,12 +375,13 @@ class OpenSslStream final : public TlsStream {
     return failure_;
   }
 
-  const base::Descriptor fd_;
+  Wire wire_;
   const Digest key_;
 
   // Used by the writer alone.
   std::array<std::byte, kRecord> stage_;
-  size_t begun_ = 0;  // bytes of a record that OpenSSL has and has not sent
+  size_t ahead_ = 0;  // bytes that are encrypted, and not all with the socket
+  size_t sent_ = 0;   // of what is collected
   uint64_t records_ = 0;
 
   base::Mutex mutex_;  // an SSL is used by one thread at a time
