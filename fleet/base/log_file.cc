@@ -37,9 +37,6 @@ struct RecordHead {
 constexpr uint64_t kTag = 0x676f6c7465656c66;  // "fleetlog"
 constexpr uint64_t kMaxRecord = uint64_t{1} << 31;
 
-// As many old segments as are kept to be written over.
-constexpr size_t kMaxSpare = 4;
-
 uint64_t TagOf(uint64_t segment) { return kTag ^ (segment << 8); }
 
 uint64_t Aligned(uint64_t byte_size) { return (byte_size + 7) / 8 * 8; }
@@ -173,6 +170,7 @@ Status LogFile::BeginSegment(uint64_t least_byte_size) {
   RETURN_IF_ERROR(SyncFolder(options_.folder));
   ++next_number_;
   segments_[segment->number] = segment;
+  most_segments_ = std::max(most_segments_, segments_.size());
   current_ = std::move(segment);
   return OkStatus();
 }
@@ -360,7 +358,7 @@ Status LogFile::RemoveBefore(uint64_t segment) {
   MutexLock lock(mutex_);
   while (!segments_.empty() && segments_.begin()->first < segment) {
     const Segment& old = *segments_.begin()->second;
-    if (spare_.size() < kMaxSpare &&
+    if (spare_.size() + segments_.size() <= most_segments_ &&
         old.capacity == options_.segment_byte_size) {
       const Path spare = options_.folder / Concat("spare.", old.number);
       std::error_code error;

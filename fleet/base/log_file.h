@@ -157,8 +157,10 @@ class LogFile final {
   uint64_t next_number_ GUARDED_BY(mutex_) = 1;
   // All that are not removed, by number.
   std::map<uint64_t, std::shared_ptr<Segment>> segments_ GUARDED_BY(mutex_);
-  // Files of removed segments, whose room is used again.
+  // Files of removed segments, whose room is used again: it costs less to write
+  // over a block of the disk than to take one. As many as were in use at once.
   std::vector<Path> spare_ GUARDED_BY(mutex_);
+  size_t most_segments_ GUARDED_BY(mutex_) = 0;
   // Rooms that are not used yet, by whether they were taken before or after
   // Settle began to wait; Settle turns the phase.
   size_t phase_ GUARDED_BY(mutex_) = 0;

@@ -4,11 +4,14 @@
 
 #include <csignal>
 #include <fstream>
+#include <set>
 #include <string>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -223,6 +226,33 @@ TEST_F(Log, RemovedSegmentsAreWrittenOver) {
   ASSERT_OK(Append(*log, "new"));
   EXPECT_THAT(Read(third), ElementsAre("new"));
   EXPECT_THAT(Read(), ElementsAre("kept", "new"));
+}
+
+TEST_F(Log, TakesNoFileFromTheDiskOnceItHasBeenAsLongAsItGets) {
+  constexpr int kSegments = 9;
+  const auto log = Open();
+  const auto fill = [&] {
+    for (int i = 1; i < kSegments; ++i) {
+      ASSERT_OK(log->Rotate(testing::Soon()));
+    }
+    ASSERT_OK_AND_ASSIGN(const uint64_t last, log->Rotate(testing::Soon()));
+    ASSERT_OK(log->RemoveBefore(last));
+  };
+  const auto files = [&] {
+    std::set<ino_t> all;
+    const std::vector<std::string> names = ListFolder(folder_).value();
+    for (const std::string& name : names) {
+      struct stat info = {};
+      EXPECT_EQ(::stat((folder_ / name).c_str(), &info), 0);
+      all.insert(info.st_ino);
+    }
+    return all;
+  };
+  fill();
+  const std::set<ino_t> first = files();
+  EXPECT_EQ(first.size(), kSegments + 1u);
+  for (int i = 0; i < 3; ++i) fill();
+  EXPECT_EQ(files(), first);
 }
 
 TEST_F(Log, RotateGoesOnInThePresentSegmentWhereThereIsNoRoom) {
