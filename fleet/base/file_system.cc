@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kLargestTransfer = size_t{1} << 30;
 
 // Parts of a file that the disk is told to begin with.
-constexpr uint64_t kWriteOutSize = uint64_t{4} << 20;
+constexpr uint64_t kWriteOutSize = uint64_t{256} << 10;
 
 Status PathError(int error_number, std::string_view what, const Path& path) {
   return ErrnoStatus(error_number, Concat(what, " ", path.string()));

@@ -24,6 +24,8 @@ struct alignas(64) LockedShard {
   // Requests that wait for the mutex. A hint as well: a save lets them go
   // first.
   std::atomic<int> num_waiting = 0;
+  // Requests that came so far. Written under the mutex.
+  std::atomic<uint64_t> num_requests = 0;
   // As many rows are kept for a save as may be: requests that change rows wait
   // for `room`. Written under the mutex.
   std::atomic<bool> full = false;

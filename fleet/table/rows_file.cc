@@ -30,6 +30,8 @@ constexpr uint32_t kVersion = 1;
 // reader needs little memory.
 constexpr size_t kBlockRows = 4096;
 constexpr size_t kBlockByteSize = size_t{1} << 20;
+// Written between two rests.
+constexpr size_t kLeastPiece = size_t{32} << 10;
 // Blocks between the two threads: one is worked on while the other waits.
 constexpr size_t kBlocksAhead = 2;
 // What no header reaches.
@@ -67,9 +69,11 @@ size_t RowsOfBlock(size_t row_floats) {
 // The file and the block that is being filled.
 class RowsWriter::File final {
  public:
-  File(base::AtomicFile file, const RowsHeader& header)
+  File(base::AtomicFile file, const RowsHeader& header,
+       std::function<bool()> rest)
       : file_(std::move(file)),
         header_(header),
+        rest_(std::move(rest)),
         of_block_(RowsOfBlock(header.row_floats)) {}
   File(const File&) = delete;
   File& operator=(const File&) = delete;
@@ -199,7 +203,14 @@ class RowsWriter::File final {
     // The sum over the content is known already.
     checksum_ =
         base::JoinCrc32c(checksum_, head.checksum, block.size() - sizeof(head));
-    return file_.Append(std::span<const std::byte>(block));
+    for (std::span<const std::byte> left = block; !left.empty();) {
+      const size_t size = std::min(left.size(), piece_);
+      RETURN_IF_ERROR(file_.Append(left.first(size)));
+      left = left.subspan(size);
+      const bool rested = rest_ && rest_();
+      piece_ = rested ? kLeastPiece : std::min(2 * piece_, kBlockByteSize);
+    }
+    return OkStatus();
   }
 
   Status Append(std::span<const std::byte> bytes) {
@@ -220,8 +231,10 @@ class RowsWriter::File final {
   // The writing thread's, while there is one.
   base::AtomicFile file_;
   uint32_t checksum_ = 0;
+  size_t piece_ = kBlockByteSize;  // that is written at a time
 
   const RowsHeader header_;
+  const std::function<bool()> rest_;
   const size_t of_block_;
   Block block_;       // empty between blocks
   size_t count_ = 0;  // rows or erased keys in it
@@ -240,9 +253,11 @@ RowsWriter& RowsWriter::operator=(RowsWriter&&) noexcept = default;
 RowsWriter::~RowsWriter() = default;
 
 Result<RowsWriter> RowsWriter::Create(const base::Path& path,
-                                      const RowsHeader& header) {
+                                      const RowsHeader& header,
+                                      std::function<bool()> rest) {
   ASSIGN_OR_RETURN(base::AtomicFile created, base::AtomicFile::Create(path));
-  auto file = std::make_unique<File>(std::move(created), header);
+  auto file =
+      std::make_unique<File>(std::move(created), header, std::move(rest));
   RETURN_IF_ERROR(file->WriteHeader());
   return RowsWriter(std::move(file));
 }

@@ -37,8 +37,12 @@ using FillRows =
 // than a block of rows, a thread writes while the caller brings the next.
 class RowsWriter final {
  public:
+  // `rest` is called between pieces of the writing, by the thread that writes,
+  // and says whether it had to rest, so that small ones are wanted; may be
+  // empty.
   static Result<RowsWriter> Create(const base::Path& path,
-                                   const RowsHeader& header);
+                                   const RowsHeader& header,
+                                   std::function<bool()> rest = {});
   RowsWriter(RowsWriter&&) noexcept;
   RowsWriter& operator=(RowsWriter&&) noexcept;
   ~RowsWriter();

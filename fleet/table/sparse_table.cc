@@ -128,6 +128,9 @@ Status SparseTable::InShard(Access access, uint32_t index,
   shard.num_waiting.fetch_add(1, std::memory_order_relaxed);
   base::MutexLock lock(shard.mutex);
   shard.num_waiting.fetch_sub(1, std::memory_order_relaxed);
+  shard.num_requests.store(
+      shard.num_requests.load(std::memory_order_relaxed) + 1,
+      std::memory_order_relaxed);
   const Inside inside(shard);
   shard.rows->TakeStep();
   if (turns != nullptr) {

@@ -3,13 +3,16 @@
 // Sparse tables to disk, while requests go on.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "fleet/base/exceptions.h"
+#include "fleet/base/pace.h"
 #include "fleet/table/locked_shards.h"
 #include "fleet/table/rows_file.h"
 #include "fleet/table/sparse_table.h"
@@ -80,15 +83,27 @@ class TextFile final {
 class SparseTable::ShardFile final {
  public:
   ShardFile(LockedShard& shard, const ShardSetting& setting,
-            const Saving& saving, std::optional<TextFile>& text)
-      : shard_(shard), setting_(setting), saving_(saving), text_(text) {}
+            const Saving& saving, std::optional<TextFile>& text,
+            std::function<uint64_t()> num_requests)
+      : shard_(shard),
+        setting_(setting),
+        saving_(saving),
+        text_(text),
+        num_requests_(std::move(num_requests)),
+        pace_(num_requests_) {}
 
   Status Write(const base::Path& path, RowsHeader& header) {
     RETURN_IF_ERROR(List());
     RETURN_IF_ERROR(Choose());
     header.num_rows = num_rows_;
     header.num_erased = erased_.size();
-    ASSIGN_OR_RETURN(RowsWriter writer, RowsWriter::Create(path, header));
+    // The thread that writes has a pace of its own.
+    std::optional<base::Pace> pace;
+    ASSIGN_OR_RETURN(RowsWriter writer,
+                     RowsWriter::Create(path, header, [this, &pace] {
+                       if (!pace.has_value()) pace.emplace(num_requests_);
+                       return !hurries_ && pace->Rest();
+                     }));
     writer_ = &writer;
     RETURN_IF_ERROR(
         ForEach([this](std::span<const KeyAndRow> pairs) { return Add(pairs); },
@@ -130,6 +145,7 @@ class SparseTable::ShardFile final {
     ASSIGN_OR_RETURN(ShardCut* const cut, shard_.rows->CutOf(saving_.number));
     num_put_aside_ = cut->num_put_aside();
     most_kept_ = cut->most_kept();
+    hurries_ = cut->num_kept() > cut->options().max_kept / 2;
     Status done = work(*cut, *shard_.rows);
     TellWhetherFull(shard_);
     return done;
@@ -142,6 +158,7 @@ class SparseTable::ShardFile final {
         listed = rows.ListCut();
         return OkStatus();
       }));
+      if (!hurries_) (void)pace_.Rest();
     }
     RETURN_IF_ERROR(Locked([&](ShardCut& cut, SparseShard& rows) {
       list_ = cut.TakeList();
@@ -267,6 +284,7 @@ class SparseTable::ShardFile final {
             shard.TakeFromCut(now, keys.data(), rows.data());
             return TakeScores(shard, keys, rows);
           }));
+          if (!hurries_) (void)pace_.Rest();
           return AddText(keys, rows);
         });
   }
@@ -305,6 +323,12 @@ class SparseTable::ShardFile final {
   const ShardSetting& setting_;
   const Saving& saving_;
   std::optional<TextFile>& text_;
+  // The table's, of all shards.
+  const std::function<uint64_t()> num_requests_;
+  base::Pace pace_;
+  // Half of what may be kept for the save is: rests would end with requests
+  // that wait.
+  std::atomic<bool> hurries_ = false;
   RowsWriter* writer_ = nullptr;
 
   SortedKeys list_;
@@ -420,6 +444,13 @@ Result<WrittenTable> SparseTable::WriteCut(const base::Path& folder,
                      base::AtomicFile::Create(saving.options.text_file));
     text.emplace(std::move(file), dim());
   }
+  const auto num_requests = [this] {
+    uint64_t sum = 0;
+    for (const LockedShard& shard : shards_) {
+      sum += shard.num_requests.load(std::memory_order_relaxed);
+    }
+    return sum;
+  };
   for (uint32_t i = 0; i < shards_.size(); ++i) {
     RowsHeader header;
     header.table = name();
@@ -427,7 +458,7 @@ Result<WrittenTable> SparseTable::WriteCut(const base::Path& folder,
     header.dim = static_cast<uint32_t>(dim());
     header.row_floats = static_cast<uint32_t>(setting_->layout.stride);
     const std::string name_of_file = RowsFileName(name(), list.id, i);
-    ShardFile file(shards_[i], *setting_, saving, text);
+    ShardFile file(shards_[i], *setting_, saving, text, num_requests);
     RETURN_IF_ERROR(file.Write(folder / name_of_file, header));
     list.files.push_back({name_of_file, file.byte_size(), file.checksum()});
     written.candidates.insert(written.candidates.end(),
