@@ -18,13 +18,12 @@ uint64_t SeedOf(uint64_t seed, const std::string& name) {
   return (seed << 32) ^ seed ^ base::Crc32c(name, 0);
 }
 
-// Whether a row that a step does not name changes in it.
-bool ChangesAllRows(const table::UpdateOptions& update) {
+// Whether a row must know which steps passed it by: those that change it, and
+// for powers (lazy Adam), which one process has for the whole parameter.
+bool CountsAllSteps(const table::UpdateOptions& update) {
   if (update.decay.l1 != 0.0 || update.decay.l2 != 0.0) return true;
-  const auto* adam = std::get_if<optim::Adam>(&update.rule);
-  const bool lazy = adam != nullptr && adam->lazy;
   return !optim::UpdatesOnlyGivenRows(update.rule) ||
-         (update.decay.decoupled != 0.0 && !lazy);
+         !optim::PowerNames(update.rule).empty();
 }
 
 }  // namespace
@@ -93,7 +92,7 @@ Result<ServedTable> TableMaker::Sparse(table::TableId id,
   options.update.drop_nonfinite = strategy_.drop_nonfinite;
   RETURN_IF_ERROR(TakeExtras(parameter, options));
   options.count_missed_steps = strategy_.mode == PsMode::kSync &&
-                               ChangesAllRows(options.update) &&
+                               CountsAllSteps(options.update) &&
                                !options.show_click.has_value();
   if (strategy_.mode == PsMode::kGeo) {
     options.num_geo_workers = role_.worker_num;

@@ -99,10 +99,12 @@ struct SparseTableOptions {
 
   UpdateOptions update;
   // A row that a step does not name is left alone, and where the rule has
-  // powers (Adam) each row counts its own steps. With this on, such a row
-  // behaves as if its gradient were zero, as in one process without servers;
-  // the missed steps are made up for when it is next touched. For tables whose
-  // EndStep is called once a step.
+  // powers (Adam) each row counts its own steps. With this on, all rows have
+  // the powers of the table's step, and what one process without servers does
+  // to rows that a step does not name is made up for when such a row is next
+  // touched: its gradient is zero, or, where a rule updates given rows only
+  // (lazy Adam), nothing is done. For tables whose EndStep is called once a
+  // step.
   bool count_missed_steps = false;
 
   EntryRule entry;

@@ -417,6 +417,30 @@ TEST_P(SparseTableConformance, MakesUpForStepsThatPassedARowBy) {
   }
 }
 
+// As one process does that updates the rows of a gradient only: their moments
+// and values rest in other steps, and the powers are those of the step.
+TEST_P(SparseTableConformance, LazyRowsHaveThePowersOfTheStep) {
+  SparseTableOptions options = Options();
+  options.update.rule =
+      optim::Adam{.beta1 = 0.7, .beta2 = 0.9, .epsilon = 0.01, .lazy = true};
+  options.count_missed_steps = true;
+  auto table = Make(options);
+  double p = 1, m = 0, v = 0;
+  Pulled(*table, {1});
+  for (int step = 0; step < 9; ++step) {
+    if (step % 4 == 3) {
+      ASSERT_OK(table->Push(std::vector<Key>{1}, std::vector<float>{1, 1}));
+      m = 0.7 * m + 0.3;
+      v = 0.9 * v + 0.1;
+      const double correction = std::sqrt(1 - std::pow(0.9, step + 1));
+      p -= 0.5 * (m / (1 - std::pow(0.7, step + 1))) /
+           (std::sqrt(v) / correction + 0.01);
+    }
+    table->EndStep();
+    EXPECT_NEAR(Pulled(*table, {1})[0], p, 1e-5) << "step " << step;
+  }
+}
+
 TEST_P(SparseTableConformance, PullsWithoutTrainingChangeNothing) {
   SparseTableOptions options = Options();
   options.initializer = UniformInit{};

@@ -58,6 +58,7 @@ def make_optimizer(name):
         "SGD": lambda: paddle.optimizer.SGD(0.3),
         "Momentum": lambda: paddle.optimizer.Momentum(0.1, 0.9),
         "Adam": lambda: paddle.optimizer.Adam(0.01),
+        "lazy Adam": lambda: paddle.optimizer.Adam(0.01, lazy_mode=True),
         "Adagrad": lambda: paddle.optimizer.Adagrad(0.05),
         "decayed": lambda: paddle.optimizer.SGD(
             0.3, weight_decay=paddle.regularizer.L2Decay(0.01)

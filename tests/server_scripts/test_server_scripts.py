@@ -35,6 +35,7 @@ def paths(tmp_path):
         ("sparse", "SGD", 1e-6),
         ("bounded", "Momentum", 1e-6),
         ("sparse", "Adam", 1e-5),
+        ("sparse", "lazy Adam", 1e-5),
         ("bounded", "Adagrad", 1e-5),
         ("dense", "decayed", 1e-6),
         ("sparse", "scheduled", 1e-6),
