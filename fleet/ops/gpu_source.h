@@ -275,7 +275,8 @@ struct Adjusted {
     g = g < low ? low : g;
     g = g > high ? high : g;
     const float sign = (float)((value > 0) - (value < 0));
-    return g + l1 * sign + l2 * value;
+    const float pull = l2 == 0 ? 0.0f : l2 * value;
+    return g + l1 * sign + pull;
   }
 };
 

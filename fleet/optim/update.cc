@@ -34,7 +34,9 @@ struct Adjusted {
     g = g < min ? min : g;
     g = g > max ? max : g;
     const T sign = static_cast<T>((value > T(0)) - (value < T(0)));
-    return g + l1 * sign + l2 * value;
+    // Zero times a value that is infinite would be NaN.
+    const T pull = l2 == T(0) ? T(0) : l2 * value;
+    return g + l1 * sign + pull;
   }
 
   T scale;

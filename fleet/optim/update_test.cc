@@ -406,5 +406,16 @@ TEST(Update, LambAndLarsMoveAZeroParameter) {
   }
 }
 
+TEST(Update, ADecayThatIsZeroLeavesInfiniteValuesInfinite) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Parameter<double> parameter(UpdateRule(Sgd{}), {kInfinity, -kInfinity}, {2});
+  parameter.SetGradient({1.0, 1.0});
+  Update<double> update = parameter.MakeUpdate(0.1);
+  update.decay = {.l1 = 0.5};
+  Apply<double>(Sgd{}, {&update, 1});
+  EXPECT_EQ(parameter.values[0], kInfinity);
+  EXPECT_EQ(parameter.values[1], -kInfinity);
+}
+
 }  // namespace
 }  // namespace fleet::optim

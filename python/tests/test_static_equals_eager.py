@@ -185,6 +185,21 @@ def test_what_reads_a_slice(reader):
         )
 
 
+@pytest.mark.parametrize("sparse", [True, False])
+def test_an_l1_decay_of_values_that_became_infinite(sparse):
+    def loss_of(x, p):
+        return paddle.sum(F.embedding(x["ids"], p[0], sparse=sparse) * 3e38)
+
+    eager, program = both(
+        loss_of,
+        [draw((5, 2), 1)],
+        lambda p: optimizer.SGD(10.0, parameters=p, weight_decay=L1Decay(0.03)),
+        lambda step: {"ids": np.array([step, 1])},
+    )
+    assert_equal(eager, program)
+    assert np.isinf(eager[-1]).any() and not np.isnan(eager[-1]).any()
+
+
 def test_layers_of_doubles_on_rows_of_several_dimensions():
     for seed in range(10):
         assert_equal(

@@ -72,6 +72,26 @@ void MultiplyPower(const TensorUpdate& u, size_t i, double factor) {
   }
 }
 
+// Adds l2 * p to the gradients of those that decay: for the others, zero times
+// a value that is infinite would be NaN.
+void AddL2(Columns& c) {
+  std::vector<size_t> decaying;
+  Tensors p;
+  Scalars l2;
+  for (size_t i = 0; i < c.updates.size(); ++i) {
+    if (c.updates[i].decay.l2 == 0.0) continue;
+    decaying.push_back(i);
+    p.push_back(c.p[i]);
+    l2.emplace_back(c.updates[i].decay.l2);
+  }
+  if (decaying.empty()) return;
+  const Tensors terms = at::_foreach_mul(p, l2);
+  Tensors g;
+  for (const size_t i : decaying) g.push_back(c.g[i]);
+  g = at::_foreach_add(g, terms);
+  for (size_t k = 0; k < decaying.size(); ++k) c.g[decaying[k]] = g[k];
+}
+
 // The gradients after clip and decay, as new tensors where anything changes.
 void Adjust(Columns& c) {
   const std::span<const TensorUpdate> updates = c.updates;
@@ -96,11 +116,7 @@ void Adjust(Columns& c) {
     at::_foreach_clamp_max_(
         c.g, c.Each([](const auto& u) { return u.transform.max; }));
   }
-  if (c.Any([](const auto& u) { return u.decay.l2 != 0.0; })) {
-    c.g = at::_foreach_add(c.g, at::_foreach_mul(c.p, c.Each([](const auto& u) {
-                             return u.decay.l2;
-                           })));
-  }
+  AddL2(c);
   if (c.Any([](const auto& u) { return u.decay.l1 != 0.0; })) {
     c.g = at::_foreach_add(
         c.g, at::_foreach_mul(at::_foreach_sign(c.p), c.Each([](const auto& u) {

@@ -224,6 +224,24 @@ TEST(ClipGradients, ClipsDenseAndSparseGradients) {
   ExpectClose(gradients[0], at::tensor({3.0, -4.0}), 0.0);
 }
 
+// One parameter of the group decays by L2: not the other.
+TEST(ParameterUpdater, AnInfiniteValueThatDoesNotDecayStaysInfinite) {
+  for (UpdateBackend backend :
+       {UpdateBackend::kByDevice, UpdateBackend::kForeach}) {
+    ParameterUpdater updater(optim::Sgd{}, {}, backend);
+    at::Tensor p =
+        at::full({2}, std::numeric_limits<double>::infinity()).requires_grad_();
+    at::Tensor q = Parameter({2}, 1.0);
+    ASSERT_OK(updater.Add(p, {.name = "p", .decay = {.l1 = 0.5}}));
+    ASSERT_OK(updater.Add(q, {.name = "q", .decay = {.l2 = 0.5}}));
+    p.mutable_grad() = at::ones({2});
+    q.mutable_grad() = at::ones({2});
+    const at::Tensor before = p.detach().clone();
+    ASSERT_OK(updater.Step(0.5));
+    EXPECT_TRUE(at::equal(p.detach(), before));
+  }
+}
+
 TEST(ParameterUpdater, UpdatesInPlaceAndTellsAutograd) {
   ParameterUpdater updater(optim::Sgd{}, {});
   at::Tensor p = Parameter({3}, 0.0);
