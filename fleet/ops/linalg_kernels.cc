@@ -172,8 +172,8 @@ std::vector<int64_t> PNormAxes(const Tensor& x, int64_t axis, bool all) {
 Tensor PNorm(const Tensor& x, double p, int64_t axis, double, bool keep,
              bool as_vector) {
   TORCH_CHECK(x.is_floating_point(), "X must hold floating-point numbers");
-  return AtLeast1D(
-      at::linalg_vector_norm(x, p, PNormAxes(x, axis, as_vector), keep));
+  return AtLeast1D(at::linalg_vector_norm(Packed(x), p,
+                                          PNormAxes(x, axis, as_vector), keep));
 }
 Tensor PNormGrad(const Tensor& x, const Tensor& out, const Tensor& dout,
                  double p, int64_t axis, double, bool, bool as_vector) {
@@ -185,7 +185,7 @@ Tensor FrobeniusNorm(const Tensor& x, at::IntArrayRef dim, bool keep,
                      bool all) {
   TORCH_CHECK(x.is_floating_point(), "X must hold floating-point numbers");
   return AtLeast1D(
-      at::linalg_vector_norm(x, 2, ReducedAxes(x, dim, all), keep));
+      at::linalg_vector_norm(Packed(x), 2, ReducedAxes(x, dim, all), keep));
 }
 Tensor FrobeniusNormGrad(const Tensor& x, const Tensor& out, const Tensor& dout,
                          at::IntArrayRef dim, bool, bool all) {
@@ -206,8 +206,8 @@ TensorPair DistGrad(const Tensor& x, const Tensor& y, const Tensor& out,
 // ---- one matrix
 
 Tensor Trace(const Tensor& x, int64_t offset, int64_t axis1, int64_t axis2) {
-  return AtLeast1D(at::sum(at::diagonal(x, offset, axis1, axis2), {-1}, false,
-                           x.scalar_type()));
+  return AtLeast1D(at::sum(at::diagonal(Packed(x), offset, axis1, axis2), {-1},
+                           false, x.scalar_type()));
 }
 Tensor TraceGrad(const Tensor& x, const Tensor& dout, int64_t offset,
                  int64_t axis1, int64_t axis2) {

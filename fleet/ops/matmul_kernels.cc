@@ -12,6 +12,7 @@
 #include "fleet/ops/gemm.h"
 #include "fleet/ops/gpu_kernels.h"
 #include "fleet/ops/kernels.h"
+#include "fleet/ops/reduction.h"
 
 namespace fleet::ops {
 namespace {
@@ -130,12 +131,14 @@ bool IsOneProduct(const Tensor& x, const Tensor& y, bool trans_x) {
 // at::matmul() makes one product of a stack and one matrix, or many, by whether
 // somebody asks for the gradient of the matrix. Here nobody does: an eager call
 // and an operation of a program then agree to the bit.
-Tensor Product(const Tensor& a, const Tensor& b) {
-  if (Recording()) return at::matmul(a, b);
-  const auto value = [](const Tensor& x) {
-    return x.requires_grad() ? x.detach() : x;
+Tensor Product(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b) {
+  if (Recording()) {
+    return at::matmul(Transposed(a, trans_a), Transposed(b, trans_b));
+  }
+  const auto value = [](const Tensor& x, bool transposed) {
+    return Transposed(Packed(x.requires_grad() ? x.detach() : x), transposed);
   };
-  return at::matmul(value(a), value(b));
+  return at::matmul(value(a, trans_a), value(b, trans_b));
 }
 
 Tensor Rows(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
@@ -157,8 +160,7 @@ Tensor Matmul(const Tensor& x, const Tensor& y, bool trans_x, bool trans_y) {
     // GPUs have no products of integers.
     return Matmul(x.cpu(), y.cpu(), trans_x, trans_y).to(x.device());
   }
-  Tensor out = Product(Transposed(x, trans_x && x.dim() > 1),
-                       Transposed(y, trans_y && y.dim() > 1));
+  Tensor out = Product(x, trans_x && x.dim() > 1, y, trans_y && y.dim() > 1);
   return out.dim() == 0 ? out.reshape({1}) : out;
 }
 
@@ -169,7 +171,7 @@ Tensor LeftGrad(const Tensor& y, const Tensor& dout, bool trans_x,
     return trans_x ? Multiply(y, trans_y, dout, true)
                    : Multiply(dout, false, y, !trans_y);
   }
-  Tensor left = Product(dout, Transposed(y, !trans_y));
+  Tensor left = Product(dout, false, y, !trans_y);
   return Transposed(left, trans_x);
 }
 
@@ -179,7 +181,7 @@ Tensor RightGrad(const Tensor& x, const Tensor& dout, bool trans_x,
     return trans_y ? Multiply(dout, true, x, trans_x)
                    : Multiply(x, !trans_x, dout, false);
   }
-  Tensor right = Product(Transposed(x, !trans_x), dout);
+  Tensor right = Product(x, !trans_x, dout, false);
   return Transposed(right, trans_y);
 }
 

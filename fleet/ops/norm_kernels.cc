@@ -20,6 +20,7 @@
 #include "fleet/ops/cpu_path.h"
 #include "fleet/ops/kernels.h"
 #include "fleet/ops/layout.h"
+#include "fleet/ops/reduction.h"
 
 namespace fleet::ops {
 namespace {
@@ -227,7 +228,8 @@ Three GroupNormGrad(const Tensor& x, const Tensor& scale, const Tensor& mean,
 }
 
 // X over its norm along `axis`, and that norm.
-Two L2Normalize(const Tensor& x, int64_t axis, double epsilon) {
+Two L2Normalize(const Tensor& given, int64_t axis, double epsilon) {
+  const Tensor x = Packed(given);
   Tensor norm = at::sqrt(at::sum(x * x, {axis}, true) + epsilon);
   return {x / norm, norm};
 }

@@ -63,7 +63,8 @@ Tensor Total(const Tensor& x, bool keep, double value) {
   return Filled(shape, x, value);
 }
 
-Tensor Sum(const Tensor& x, at::IntArrayRef dim, bool keep, bool all) {
+Tensor Sum(const Tensor& given, at::IntArrayRef dim, bool keep, bool all) {
+  const Tensor x = Packed(given);
   std::vector<int64_t> axes = ReducedAxes(x, dim, all);
   if (IsSmallTotal(x, dim, all)) return Total(x, keep, SmallSum(x));
   return AtLeast1D(at::sum(x, axes, keep, x.scalar_type()));
@@ -76,7 +77,8 @@ Tensor SumGrad(const Tensor& x, const Tensor& dout, at::IntArrayRef dim, bool,
   return KeepAxes(dout, x, ReducedAxes(x, dim, all)).expand(x.sizes());
 }
 
-Tensor Mean(const Tensor& x, at::IntArrayRef dim, bool keep, bool all) {
+Tensor Mean(const Tensor& given, at::IntArrayRef dim, bool keep, bool all) {
+  const Tensor x = Packed(given);
   TORCH_CHECK(x.is_floating_point() || x.is_complex(),
               "the mean of integers is not one: cast X to a floating-point "
               "type first");
@@ -116,7 +118,7 @@ Tensor Min(const Tensor& x, at::IntArrayRef dim, bool keep, bool all) {
 
 Tensor Prod(const Tensor& x, at::IntArrayRef dim, bool keep, bool all) {
   std::vector<int64_t> axes = ReducedAxes(x, dim, all);
-  Tensor out = x;
+  Tensor out = Packed(x);
   for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
     out = at::prod(out, *axis, keep, x.scalar_type());
   }
@@ -151,7 +153,7 @@ Tensor ProdGrad(const Tensor& x, const Tensor& out, const Tensor& dout,
 }
 
 Tensor LogSumExp(const Tensor& x, at::IntArrayRef dim, bool keep, bool all) {
-  return AtLeast1D(at::logsumexp(x, ReducedAxes(x, dim, all), keep));
+  return AtLeast1D(at::logsumexp(Packed(x), ReducedAxes(x, dim, all), keep));
 }
 Tensor LogSumExpGrad(const Tensor& x, const Tensor& out, const Tensor& dout,
                      at::IntArrayRef dim, bool, bool all) {
@@ -162,13 +164,15 @@ Tensor LogSumExpGrad(const Tensor& x, const Tensor& out, const Tensor& dout,
 Tensor Var(const Tensor& x, at::IntArrayRef dim, bool keep, bool all,
            bool unbiased) {
   TORCH_CHECK(x.is_floating_point(), "X must hold floating-point numbers");
-  return AtLeast1D(at::var(x, ReducedAxes(x, dim, all), unbiased, keep));
+  return AtLeast1D(
+      at::var(Packed(x), ReducedAxes(x, dim, all), unbiased, keep));
 }
 Tensor VarGrad(const Tensor& x, const Tensor& dout, at::IntArrayRef dim, bool,
                bool all, bool unbiased) {
   std::vector<int64_t> axes = ReducedAxes(x, dim, all);
   double n = ReducedCount(x, axes) - (unbiased ? 1 : 0);
-  return KeepAxes(dout, x, axes) * (2 / n) * (x - at::mean(x, axes, true));
+  return KeepAxes(dout, x, axes) * (2 / n) *
+         (x - at::mean(Packed(x), axes, true));
 }
 
 Tensor All(const Tensor& x, at::IntArrayRef dim, bool keep, bool all) {

@@ -29,6 +29,14 @@ inline std::vector<int64_t> ReducedAxes(const at::Tensor& x,
   return axes;
 }
 
+// x as a copy of it lies in memory: without gaps, and no element twice. ATen
+// adds in an order that strides decide, and a program copies what an eager step
+// only looks at (a detached view, the values of loops and branches): both then
+// agree to the bit.
+inline at::Tensor Packed(const at::Tensor& x) {
+  return x.is_non_overlapping_and_dense() ? x : x.clone();
+}
+
 // How many elements of x go into one of the result.
 inline int64_t ReducedCount(const at::Tensor& x,
                             const std::vector<int64_t>& axes) {

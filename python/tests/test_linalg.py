@@ -69,6 +69,40 @@ def test_matmul_without_rows():
     assert out.tolist() == [[0, 0], [0, 0]]
 
 
+# Eagerly a part is a view, elsewhere a copy: products and sums of both are equal.
+REDUCTIONS = {
+    "sum": paddle.sum,
+    "mean": paddle.mean,
+    "prod": paddle.prod,
+    "logsumexp": paddle.logsumexp,
+    "var": paddle.var,
+    "norm": lambda x, axis: paddle.norm(x, 2.0, axis),
+    "norm of 3": lambda x, axis: paddle.norm(x, 3.0, axis),
+    "normalize": lambda x, axis: paddle.nn.functional.normalize(x, axis=axis),
+    "trace": lambda x, axis: paddle.trace(x),
+    "matmul": lambda x, axis: paddle.matmul(x, x, transpose_y=True),
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_a_view_and_a_copy_of_it_are_added_up_alike(name):
+    for seed in range(10):
+        x = np.random.default_rng(seed).standard_normal((7, 12, 9)).astype("float32")
+        whole = paddle.to_tensor(x)
+        for view in (
+            whole[:, 1:],
+            whole[:, :, ::2],
+            whole[0].unsqueeze(0).expand([5, 12, 9]),
+            whole[0].unsqueeze(-1).expand([12, 9, 7]),
+        ):
+            copy = paddle.to_tensor(view.numpy())
+            for axis in range(3):
+                np.testing.assert_array_equal(
+                    REDUCTIONS[name](view, axis=axis).numpy(),
+                    REDUCTIONS[name](copy, axis=axis).numpy(),
+                )
+
+
 def test_mm_bmm_mv_t():
     check(paddle.mm, torch.mm, floats(2, 3), floats(3, 4))
     check(paddle.bmm, torch.bmm, floats(2, 3, 4), floats(2, 4, 5))

@@ -185,6 +185,27 @@ def test_what_reads_a_slice(reader):
         )
 
 
+PARTS = {
+    "cut": lambda x: x[:, 1:],
+    "repeated": lambda x: x.unsqueeze(-1).expand([5, 9, 7]),
+    "grid": lambda x: paddle.meshgrid(x[0], x[1])[0],
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_detached_part(part):
+    """Eagerly it is a view, in a program a copy."""
+    for seed in range(10):
+        assert_equal(
+            *both(
+                lambda x, p: paddle.sum(PARTS[part](p[0]).detach()) + paddle.sum(p[0]),
+                [draw((5, 9), seed)],
+                lambda p: optimizer.SGD(0.1, parameters=p),
+                lambda step: {},
+            )
+        )
+
+
 @pytest.mark.parametrize("sparse", [True, False])
 def test_an_l1_decay_of_values_that_became_infinite(sparse):
     def loss_of(x, p):
