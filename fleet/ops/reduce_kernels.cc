@@ -202,7 +202,9 @@ Tensor SquaredNorm(const Tensor& x) {
   const Tensor values = x.contiguous();
   const double sum = single ? optim::SumOfSquares(Memory<float>(values))
                             : optim::SumOfSquares(Memory<double>(values));
-  return at::full({1}, sum, x.options());
+  // Infinite where the type cannot hold it.
+  return at::full({1}, single ? double{static_cast<float>(sum)} : sum,
+                  x.options());
 }
 Tensor SquaredNormGrad(const Tensor& x, const Tensor& dout) {
   return 2 * x * dout;
@@ -216,10 +218,10 @@ Tensor ClipByNorm(const Tensor& x, double max_norm) {
 }
 Tensor ClipByNormGrad(const Tensor& x, const Tensor& dout, double max_norm) {
   Tensor norm = at::sum(x * x).sqrt();
-  Tensor scale = max_norm / norm.clamp_min(max_norm);
+  Tensor most = norm.clamp_min(max_norm);
+  Tensor scale = max_norm / most;
   // d(max_norm / |x|) = -max_norm x / |x|^3, only where the norm counts.
-  Tensor along =
-      at::sum(x * dout) / (norm * norm).clamp_min(max_norm * max_norm);
+  Tensor along = at::sum(x * dout) / most / most;
   Tensor clipped = (norm > max_norm).to(x.scalar_type());
   return scale * (dout - x * (along * clipped));
 }

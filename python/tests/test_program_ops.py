@@ -114,18 +114,28 @@ def test_mean_and_squared_norm():
     check(_ops.squared_l2_norm, lambda x: (x * x).sum(), floats(3, 4), second=True)
 
 
+def test_a_squared_norm_that_no_float_holds_is_infinite():
+    for dtype, want in (("float32", np.inf), ("float64", 3e60)):
+        large = paddle.full([3], 1e30, dtype)
+        np.testing.assert_allclose(_ops.squared_l2_norm(large).numpy(), [want])
+
+
 def test_mean_of_integers():
     with pytest.raises(ValueError, match="floating-point"):
         _ops.mean(paddle.ones([2], "int64"))
 
 
-@pytest.mark.parametrize("max_norm", [0.5, 100.0])
+# The square of the last is no float.
+@pytest.mark.parametrize("max_norm", [0.5, 100.0, 1e20])
 def test_clip_by_norm(max_norm):
     def theirs(x):
         norm = x.norm()
         return x * max_norm / norm if norm > max_norm else x * 1
 
-    check(lambda x: _ops.clip_by_norm(x, max_norm), theirs, floats(3, 4))
+    for dtype in ("float32", "float64"):
+        check(
+            lambda x: _ops.clip_by_norm(x, max_norm), theirs, floats(3, 4, dtype=dtype)
+        )
 
 
 # ---- losses of probabilities
