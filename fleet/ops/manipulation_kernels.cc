@@ -317,6 +317,14 @@ Tensor ShardIndex(const Tensor& x, int64_t index_num, int64_t nshards,
                    at::remainder(x, size), at::full_like(x, ignore));
 }
 
+// Pairs as complex numbers, which begin at an even place only.
+Tensor AsComplex(const Tensor& x) {
+  const Tensor pairs = x.contiguous();
+  return at::view_as_complex(pairs.storage_offset() % 2 == 0 ? pairs
+                                                             : pairs.clone());
+}
+Tensor AsReal(const Tensor& x) { return at::view_as_real(x); }
+
 Tensor Identity(const Tensor& dout) { return dout; }
 
 void AddFacts(KernelTable& k) {
@@ -335,13 +343,8 @@ void AddFacts(KernelTable& k) {
     return at::full({1}, x.numel(), x.options().dtype(at::kLong));
   }>("size");
   k.Add<ShardIndex>("shard_index");
-  k.Add<[](const Tensor& x) { return at::view_as_real(x); },
-        [](const Tensor& dout) {
-          return at::view_as_complex(dout.contiguous());
-        }>("as_real");
-  k.Add<[](const Tensor& x) { return at::view_as_complex(x.contiguous()); },
-        [](const Tensor& dout) { return at::view_as_real(dout); }>(
-      "as_complex");
+  k.Add<AsReal, AsComplex>("as_real");
+  k.Add<AsComplex, AsReal>("as_complex");
 }
 
 }  // namespace

@@ -666,6 +666,17 @@ def test_as_complex_and_back():
         m.as_complex(tensor(floats(2, 3)))
 
 
+def test_pairs_that_begin_at_an_odd_place():
+    x = floats(7)
+    z = m.as_complex(m.reshape(tensor(x)[1:], [3, 2]))
+    np.testing.assert_array_equal(z.numpy(), x[1::2] + 1j * x[2::2])
+    # The gradient of the second part begins there.
+    p = tensor(floats(2), stop_gradient=False)
+    both = m.concat([tensor(floats(1)), m.as_real(m.as_complex(p))])
+    (both * tensor([1.0, 2.0, 3.0], dtype=both.dtype)).sum().backward()
+    assert p.grad.tolist() == [2, 3]
+
+
 def test_empty_tensors_pass_through():
     x = paddle.zeros([0, 3])
     assert m.reshape(x, [-1, 1]).shape == [0, 1]
