@@ -57,6 +57,12 @@ bool GemmTakes(const Tensor& a, const Tensor& b) {
   return GemmIsFast() && FastOnCpu(a, b) && a.numel() > 0 && b.numel() > 0;
 }
 
+// The last dimension of `x` as rows; it may be empty.
+Tensor Rows(const Tensor& x) {
+  return x.reshape(
+      {c10::multiply_integers(x.sizes().slice(0, x.dim() - 1)), x.size(-1)});
+}
+
 // ---- fc
 
 Tensor Fc(const Tensor& input, const Tensor& w, const Tensor& bias) {
@@ -67,7 +73,7 @@ Tensor Fc(const Tensor& input, const Tensor& w, const Tensor& bias) {
   TORCH_CHECK(!bias.defined() || (bias.numel() == w.size(1) &&
                                   bias.scalar_type() == w.scalar_type()),
               "the bias is not like the weight");
-  Tensor x = input.reshape({-1, w.size(0)});
+  Tensor x = Rows(input);
   std::vector<int64_t> shape(input.sizes().begin(), input.sizes().end());
   shape.back() = w.size(1);
   if (GemmTakes(x, w) && (!bias.defined() || bias.is_contiguous())) {
@@ -85,8 +91,8 @@ Tensor Fc(const Tensor& input, const Tensor& w, const Tensor& bias) {
 std::tuple<Tensor, Tensor, Tensor> FcGrad(const Tensor& input, const Tensor& w,
                                           const Tensor& bias,
                                           const Tensor& dout, GradNeeds needs) {
-  Tensor x = input.reshape({-1, w.size(0)});
-  Tensor dy = dout.reshape({-1, w.size(1)});
+  Tensor x = Rows(input);
+  Tensor dy = Rows(dout);
   if (dy.device().is_cpu()) dy = dy.contiguous();  // as in MatmulGrad
   Tensor dx, dw, db;
   // Each is chosen by its own operands, as in MatmulGrad.
@@ -140,8 +146,6 @@ Tensor Product(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b) {
   };
   return at::matmul(value(a, trans_a), value(b, trans_b));
 }
-
-Tensor Rows(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 Tensor Matmul(const Tensor& x, const Tensor& y, bool trans_x, bool trans_y) {
   TORCH_CHECK(x.scalar_type() == y.scalar_type(), "X is ", x.scalar_type(),

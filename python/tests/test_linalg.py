@@ -69,6 +69,22 @@ def test_matmul_without_rows():
     assert out.tolist() == [[0, 0], [0, 0]]
 
 
+@pytest.mark.parametrize("shape", [(6, 0), (2, 3, 0), (0,), (0, 0)])
+def test_rows_without_columns(shape):
+    layer = paddle.nn.Linear(0, 3)
+    layer.bias.set_value(np.array([1, 2, 3], "float32"))
+    x = paddle.zeros(shape)
+    x.stop_gradient = False
+    out = layer(x)
+    want = np.broadcast_to(np.array([1, 2, 3], "float32"), (*shape[:-1], 3))
+    np.testing.assert_array_equal(out.numpy(), want)
+    out.sum().backward()
+    assert x.grad.shape == list(shape) and layer.weight.grad.shape == [0, 3]
+    assert layer.bias.grad.tolist() == [want[..., 0].size] * 3
+    product = paddle.matmul(x, layer.weight)
+    assert product.shape == [*shape[:-1], 3] and not product.numpy().any()
+
+
 # Eagerly a part is a view, elsewhere a copy: products and sums of both are equal.
 REDUCTIONS = {
     "sum": paddle.sum,
