@@ -14,33 +14,12 @@
 #include "fleet/base/file_system.h"
 
 #include "array.h"
+#include "buffer.h"
 #include "status.h"
 #include "tensor.h"
 
 namespace fleet::python {
 namespace {
-
-// The memory of a contiguous buffer (bytes, memoryview, numpy array), held for
-// as long as this lives.
-class Buffer final {
- public:
-  explicit Buffer(nb::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) {
-      throw nb::python_error();
-    }
-  }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { PyBuffer_Release(&view_); }
-
-  std::span<const std::byte> bytes() const {
-    return {static_cast<const std::byte*>(view_.buf),
-            static_cast<size_t>(view_.len)};
-  }
-
- private:
-  Py_buffer view_ = {};
-};
 
 // Paths come as os.fsencode made them.
 base::Path PathOf(const nb::bytes& path) {

@@ -14,6 +14,7 @@ void BindExecutor(nanobind::module_& m);
 void BindPlan(nanobind::module_& m);
 void BindPyFunc(nanobind::module_& m);
 void BindSaved(nanobind::module_& m);
+void BindContainer(nanobind::module_& m);
 void BindAutograd(nanobind::module_& m);
 void BindPyLayer(nanobind::module_& m);
 void BindOptim(nanobind::module_& m);
@@ -39,6 +40,7 @@ NB_MODULE(_core, m) {
   fleet::python::BindPlan(m);
   fleet::python::BindPyFunc(m);
   fleet::python::BindSaved(m);
+  fleet::python::BindContainer(m);
   fleet::python::BindAutograd(m);
   fleet::python::BindPyLayer(m);
   fleet::python::BindOptim(m);

@@ -208,7 +208,7 @@ def _load_file(file, size, make_tensor, keep_names):
 
     magic = bytes(read_at(0, min(size, len(container.MAGIC))))
     if magic == container.MAGIC:
-        return container.read(read_at, size, make_tensor)
+        return container.read_file(file, size, make_tensor)
     if magic[:1] in (b"\x00", b"\x0a"):
         return _load_binary(bytes(read_at(0, size)), make_tensor)
     _check_is_pickle(magic)
@@ -233,12 +233,7 @@ def _load_buffer(file, make_tensor, keep_names):
 
     def read():
         if data.startswith(container.MAGIC):
-            end = container.find_end(data)
-
-            def read_at(offset, count):
-                return bytearray(data[offset : offset + count])
-
-            return container.read(read_at, end, make_tensor), end
+            return container.read(data, make_tensor)
         _check_is_pickle(data[: len(container.MAGIC)])
         return _load_pickle(data, make_tensor, keep_names)
 
