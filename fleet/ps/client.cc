@@ -91,7 +91,8 @@ PsClient::PsClient(uint32_t num_servers, OpenConnection open,
       });
 }
 
-PsClient::~PsClient() = default;
+// A hello asks for names of tables.
+PsClient::~PsClient() { lanes_.StopReturning(); }
 
 Result<std::unique_ptr<PsClient>> PsClient::Connect(
     const std::vector<channel::Address>& servers,
@@ -448,12 +449,20 @@ Status PsClient::AskFirst(const char* what, Op op, uint64_t number,
 
 Result<uint64_t> PsClient::BeginTurn(Deadline deadline) {
   const uint64_t turn = ++num_turns_;
-  const Status begun =
-      AskFirst("begin to send", Op::kBeginTurn, turn, deadline);
-  if (!begun.ok()) {
-    // The request may still wait there.
-    (void)EndTurn(turn, Deadline::After(kTimeToGiveUp));
-    return begun;
+  // A server that is started again hears of the turn by the first hello. One
+  // that was said meanwhile did not tell of it: it is asked for again, which
+  // does no harm where it has begun.
+  for (uint64_t hellos = ~uint64_t{0}; hellos != lanes_.num_hellos();) {
+    lanes_.set_turn(0);
+    hellos = lanes_.num_hellos();
+    const Status begun =
+        AskFirst("begin to send", Op::kBeginTurn, turn, deadline);
+    if (!begun.ok()) {
+      // The request may still wait there.
+      (void)EndTurn(turn, Deadline::After(kTimeToGiveUp));
+      return begun;
+    }
+    lanes_.set_turn(turn);
   }
   // An earlier wish is forgotten: a cut that still waits is told again.
   lanes_.clear_cut_wanted();
@@ -461,7 +470,15 @@ Result<uint64_t> PsClient::BeginTurn(Deadline deadline) {
 }
 
 Status PsClient::EndTurn(uint64_t turn, Deadline deadline) {
-  return AskFirst("end of sending", Op::kEndTurn, turn, deadline);
+  Status ended;
+  uint64_t hellos = 0;
+  do {
+    hellos = lanes_.num_hellos();
+    ended = AskFirst("end of sending", Op::kEndTurn, turn, deadline);
+    lanes_.set_turn(0);
+    // A hello may have told of it when it had ended.
+  } while (ended.ok() && hellos != lanes_.num_hellos());
+  return ended;
 }
 
 Result<uint64_t> PsClient::BeginCut(Deadline deadline) {
@@ -531,6 +548,7 @@ uint64_t PsClient::num_lost_updates() const {
 }
 
 Status PsClient::Stop(Deadline deadline) {
+  lanes_.StopReturning();
   RequestHead head;
   head.op = Op::kBye;
   const Status stopped = RunOnAll({"good-bye"}, head, "", deadline);

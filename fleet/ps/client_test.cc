@@ -205,14 +205,15 @@ TEST(PsClient, HearsAtOnceWhyAServerThatIsBackCannotGoOn) {
   EXPECT_THAT(
       client.Pull(TableId{7}, std::vector<Key>{1}, row, {}, Soon()),
       StatusIs(StatusCode::kDataLoss, HasSubstr("its save is damaged")));
-  EXPECT_EQ(num_opened, 1);
+  // A beat may have asked, too.
+  EXPECT_LE(num_opened, 2);
 }
 
 // While one server hangs in its hello, calls to the others go on.
 TEST(PsClient, AServerThatHangsHoldsUpNoCallToOthers) {
   Cluster cluster(Way::kInProcess, 2, 1);
   Cluster again(Way::kInProcess, 2, 1);
-  std::latch hangs(1);
+  std::atomic<bool> hangs = false;
   std::latch let_go(1);
   std::atomic<bool> is_gone = false;
   PsClientOptions options;
@@ -224,7 +225,8 @@ TEST(PsClient, AServerThatHangsHoldsUpNoCallToOthers) {
         if (server == 0 || !is_gone) {
           return cluster.server(server).ConnectInProcess("worker 0");
         }
-        if (!let_go.try_wait()) hangs.count_down();
+        hangs = true;
+        hangs.notify_all();
         let_go.wait();
         return again.server(1).ConnectInProcess("worker 0");
       },
@@ -243,7 +245,7 @@ TEST(PsClient, AServerThatHangsHoldsUpNoCallToOthers) {
   is_gone = true;
   cluster.server(1).Abort(Unavailable("killed"));
   std::jthread waits([&] { EXPECT_OK(pull(of_second)); });
-  hangs.wait();
+  hangs.wait(false);
   std::atomic<bool> is_done = false;
   std::jthread goes_on([&] {
     EXPECT_OK(pull(of_first));

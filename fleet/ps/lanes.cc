@@ -29,6 +29,9 @@ constexpr auto kLifeInterval = std::chrono::milliseconds(1000);
 // For an answer that was sent before the connection of OpenLife ended.
 constexpr auto kTimeToArrive = std::chrono::milliseconds(100);
 
+// For a hello to a server that was lost: signs of life to the others wait.
+constexpr auto kTimeToReturn = std::chrono::milliseconds(250);
+
 // What comes later on these connections belongs to nobody.
 void CloseAll(Lane& lane) {
   for (Lane::Connection& each : lane.connections) each.channel.reset();
@@ -124,7 +127,10 @@ Status Lanes::OpenLife(uint32_t server, Deadline deadline) {
   ASSIGN_OR_RETURN(std::unique_ptr<Channel> channel,
                    Greet(nullptr, server, deadline));
   base::MutexLock lock(life_mutex_);
-  life_[server] = {std::move(channel), {}, false};
+  Life& life = life_[server];
+  life.channel = std::move(channel);
+  life.beat.clear();
+  life.asked = false;
   return OkStatus();
 }
 
@@ -137,9 +143,16 @@ void Lanes::Beat() {
     {
       base::MutexLock lock(life_mutex_);
       for (uint32_t s = 0; s < num_servers_; ++s) {
-        const Status status = BeatOnce(s, life_[s]);
+        Life& life = life_[s];
+        const Status status = BeatOnce(s, life);
         // Calls see for themselves that it is lost.
         if (!status.ok()) heartbeats_.Forget(static_cast<int>(s));
+        if (status.code() == StatusCode::kUnavailable &&
+            options_.reconnect_for.count() > 0) {
+          life.channel.reset();
+          life.lost = status;
+          ++life.num_lost;
+        }
       }
       for (const Heartbeats::News& news :
            heartbeats_.Look(std::chrono::steady_clock::now())) {
@@ -150,8 +163,36 @@ void Lanes::Beat() {
         if (channel != nullptr) channel->Abort(Unavailable(news.text));
       }
     }
+    ReturnToOne();
     if (!ending_.SleepUntil(Deadline::After(kBeatInterval)).ok()) return;
   }
+}
+
+void Lanes::ReturnToOne() {
+  base::MutexLock one(returning_mutex_);
+  if (!returns_ || has_failed_) return;
+  for (uint32_t i = 1; i <= num_servers_; ++i) {
+    const uint32_t server = (last_returned_ + i) % num_servers_;
+    {
+      base::MutexLock lock(life_mutex_);
+      if (life_[server].channel != nullptr) continue;
+    }
+    last_returned_ = server;
+    // What is wrong with it, if something is, calls are told.
+    (void)OpenLife(server, Deadline::After(kTimeToReturn));
+    return;
+  }
+}
+
+void Lanes::StopReturning() {
+  if (origin_.in_child()) return;
+  base::MutexLock one(returning_mutex_);
+  returns_ = false;
+}
+
+uint64_t Lanes::NumLost(uint32_t server) const {
+  base::MutexLock lock(life_mutex_);
+  return life_[server].num_lost;
 }
 
 std::string Lanes::MakeBeat() const {
@@ -205,6 +246,7 @@ Status Lanes::BeatOnce(uint32_t server, Life& life) {
 }
 
 Status Lanes::Open(Lane& lane, uint32_t server, Deadline deadline) {
+  lane.connections[server].num_lost = NumLost(server);
   ASSIGN_OR_RETURN(lane.connections[server].channel,
                    Greet(&lane, server, deadline));
   return OkStatus();
@@ -214,12 +256,14 @@ Result<std::unique_ptr<Channel>> Lanes::Greet(Lane* lane, uint32_t server,
                                               Deadline deadline) {
   ASSIGN_OR_RETURN(std::unique_ptr<Channel> channel, open_(server, deadline));
   const IdleCounts before = CountIdle(server);
+  if (server == 0) ++num_hellos_;
   RequestHead head;
   head.op = Op::kHello;
   const std::string body = channel::MessageWriter()
                                .U32(static_cast<uint32_t>(options_.worker))
                                .U32(lane == nullptr ? kLifeLane : lane->number)
                                .U64(incarnation_)
+                               .U64(server == 0 ? turn_.load() : 0)
                                .Take();
   ASSIGN_OR_RETURN(const std::string bytes,
                    Ask(*channel, head, body, deadline, options_.interrupt));
@@ -329,9 +373,10 @@ Status Lanes::CheckLost(Lane* lane, uint32_t server, const IdleCounts& before,
   return failed_;
 }
 
-Status Lanes::CheckLife(uint32_t server) {
+Status Lanes::CheckLife(uint32_t server, uint64_t num_lost) {
   base::MutexLock lock(life_mutex_);
   Life& life = life_[server];
+  if (life.num_lost > num_lost) return life.lost;
   if (life.channel == nullptr) return OkStatus();
   // An answer that came before the end hides it.
   Status status = TakeBeat(server, life);
@@ -345,8 +390,9 @@ Deadline Lanes::NextSlice() const {
 }
 
 template <typename Wait>
-auto Lanes::InSlices(uint32_t server, Deadline deadline, Deadline& slice,
-                     const Wait& wait) -> decltype(wait(deadline)) {
+auto Lanes::InSlices(uint32_t server, const Lane::Connection& connection,
+                     Deadline deadline, Deadline& slice, const Wait& wait)
+    -> decltype(wait(deadline)) {
   while (true) {
     auto outcome = wait(Earlier(deadline, slice));
     StatusCode code;
@@ -356,12 +402,14 @@ auto Lanes::InSlices(uint32_t server, Deadline deadline, Deadline& slice,
       code = outcome.status().code();
     }
     // The connection that carries nothing knows why both are lost.
-    if (code == StatusCode::kUnavailable) RETURN_IF_ERROR(CheckLife(server));
+    if (code == StatusCode::kUnavailable) {
+      RETURN_IF_ERROR(CheckLife(server, connection.num_lost));
+    }
     if (code != StatusCode::kDeadlineExceeded || deadline.expired()) {
       return outcome;
     }
     if (options_.interrupt) RETURN_IF_ERROR(options_.interrupt());
-    Status life = CheckLife(server);
+    Status life = CheckLife(server, connection.num_lost);
     if (!life.ok()) {
       // A server that ends has answered before, a good-bye for one. The answer
       // may have come since the slice ended, or is about to come: each
@@ -380,7 +428,9 @@ Status Lanes::SendRequest(Lane& lane, Call& call, uint32_t server,
   if (connection.channel == nullptr) {
     // One that is gone, and is not waited for, would be called until the
     // deadline.
-    if (options_.reconnect_for.count() == 0) RETURN_IF_ERROR(CheckLife(server));
+    if (options_.reconnect_for.count() == 0) {
+      RETURN_IF_ERROR(CheckLife(server, connection.num_lost));
+    }
     RETURN_IF_ERROR(Open(lane, server, deadline));
     // It may have been started anew since another lane was used.
     if (welcome_ && options_.reconnect_for.count() > 0) {
@@ -393,9 +443,10 @@ Status Lanes::SendRequest(Lane& lane, Call& call, uint32_t server,
   head.sequence = connection.first_sequence + connection.sent;
   lane.parts[0] = std::as_bytes(std::span(&head, 1));
   Deadline slice = NextSlice();
-  RETURN_IF_ERROR(InSlices(server, deadline, slice, [&](Deadline until) {
+  const auto send = [&](Deadline until) {
     return connection.channel->SendParts(lane.parts, until);
-  }));
+  };
+  RETURN_IF_ERROR(InSlices(server, connection, deadline, slice, send));
   ++connection.sent;
   connection.next_sequence =
       std::max(connection.next_sequence, head.sequence + 1);
@@ -413,13 +464,14 @@ Status Lanes::TakeReply(Lane& lane, Call& call, uint32_t server,
   // would take a part of them.
   Deadline slice = NextSlice();
   const auto receive = [&](std::span<std::byte> into) {
-    return InSlices(server, deadline, slice,
+    return InSlices(server, connection, deadline, slice,
                     [&](Deadline until) { return channel.Recv(into, until); });
   };
+  const auto next_size = [&](Deadline until) {
+    return channel.NextSize(until);
+  };
   ASSIGN_OR_RETURN(const uint64_t byte_size,
-                   InSlices(server, deadline, slice, [&](Deadline until) {
-                     return channel.NextSize(until);
-                   }));
+                   InSlices(server, connection, deadline, slice, next_size));
   if (byte_size < sizeof(ReplyHead) ||
       byte_size > sizeof(ReplyHead) + kMaxInline) {
     return DataLoss("a reply of ", byte_size, " bytes");
@@ -499,9 +551,6 @@ Status Lanes::Recover(Lane& lane, Call& call, uint32_t server,
     }
     (void)never.SleepUntil(Earlier(patience, Deadline::After(kRetryInterval)));
   }
-  // A server that was started again knows of no turns: this worker's ends, and
-  // the next one is asked for.
-  cut_wanted_ = true;
   // From the first that was not answered on, and what belongs to it; the server
   // knows which of them it has done.
   connection.received = call.FirstOfGroup(server, connection.received);

@@ -107,6 +107,8 @@ struct Lane {
     size_t sent = 0;
     size_t received = 0;
     std::vector<size_t> refused;  // answered with an error
+    // How often the server was lost before the connection was opened.
+    uint64_t num_lost = 0;
     // Updates that the server has acknowledged and, as far as is known, has.
     UpdateCounts acknowledged;
   };
@@ -187,8 +189,16 @@ class Lanes final {
   // gives this worker its incarnation.
   Status OpenLife(uint32_t server, Deadline deadline);
   // From here on a thread, one for all servers, sends signs of life, and names
-  // servers that give none in the log.
+  // servers that give none in the log. To servers that were lost it says hello
+  // again as soon as they are there, where the options wait for them: one that
+  // was started again learns who lives.
   void StartBeating();
+  // Before the worker says good-bye, after which no hello may follow.
+  void StopReturning();
+  // What a hello tells of the worker's turn; 0: it has none.
+  void set_turn(uint64_t turn) { turn_ = turn; }
+  // Ascends before a hello to server 0 looks at the turn.
+  uint64_t num_hellos() const { return num_hellos_; }
   uint64_t incarnation() const { return incarnation_; }
   // Server 0 knows an earlier incarnation of this worker.
   bool is_back() const { return is_back_; }
@@ -240,18 +250,27 @@ class Lanes final {
   // hour, while the connection that carries nothing is known to be lost.
   // `slice` is the end of the first one, and then of the last.
   template <typename Wait>
-  auto InSlices(uint32_t server, Deadline deadline, Deadline& slice,
-                const Wait& wait) -> decltype(wait(deadline));
+  auto InSlices(uint32_t server, const Lane::Connection& connection,
+                Deadline deadline, Deadline& slice, const Wait& wait)
+      -> decltype(wait(deadline));
   Deadline NextSlice() const;
   // The connection of OpenLife, and the sign of life that is under way on it.
   struct Life {
     std::unique_ptr<channel::Channel> channel;  // null where none is open
     std::string beat;    // as it is being sent; empty: none is
     bool asked = false;  // a beat was sent, and its answer has not come
+    // How often such a connection was lost, and why the last one was. What was
+    // opened before is lost with it, although there may be a new one.
+    uint64_t num_lost = 0;
+    Status lost;
   };
-  // Unavailable when the connection of OpenLife is lost.
-  Status CheckLife(uint32_t server);
+  // Unavailable when the connection of OpenLife is lost, or was since others
+  // had been so `num_lost` times.
+  Status CheckLife(uint32_t server, uint64_t num_lost);
+  uint64_t NumLost(uint32_t server) const;
   void Beat();
+  // Says hello to the next of the servers that were lost, if there is one.
+  void ReturnToOne();
   // Takes the answer to a beat, if it has come. Unavailable when the connection
   // is lost.
   Status TakeBeat(uint32_t server, Life& life) REQUIRES(life_mutex_);
@@ -285,6 +304,12 @@ class Lanes final {
   // A lock of its own: beats must not hold up calls. Taken before mutex_.
   mutable base::Mutex life_mutex_;
   std::vector<Life> life_ GUARDED_BY(life_mutex_);  // by server
+  // Held by who says hello again; taken before life_mutex_.
+  base::Mutex returning_mutex_;
+  bool returns_ GUARDED_BY(returning_mutex_) = true;
+  uint32_t last_returned_ GUARDED_BY(returning_mutex_) = 0;
+  std::atomic<uint64_t> turn_ = 0;
+  std::atomic<uint64_t> num_hellos_ = 0;
   const base::Origin origin_;
   Heartbeats heartbeats_;
   base::Interrupt ending_;

@@ -21,9 +21,10 @@ void Roster::Know(int worker, uint64_t incarnation) {
   base::MutexLock lock(mutex_);
   if (worker < 0 || worker >= options_.num_workers) return;
   highest_incarnation_ = std::max(highest_incarnation_, incarnation);
-  uint64_t& newest = workers_[static_cast<size_t>(worker)].incarnation;
-  newest = std::max(newest, incarnation);
-  workers_[static_cast<size_t>(worker)].was_at_barrier = true;
+  Worker& it = workers_[static_cast<size_t>(worker)];
+  it.incarnation = std::max(it.incarnation, incarnation);
+  it.known = true;
+  it.was_at_barrier = true;
 }
 
 void Roster::KnowStopped(int worker, uint64_t incarnation) {
@@ -78,7 +79,7 @@ Status Roster::CheckNewest(int worker, uint64_t incarnation) const {
   return CheckNewestLocked(worker, incarnation);
 }
 
-Status Roster::Enter(int worker, uint64_t incarnation) {
+Status Roster::Enter(int worker, uint64_t incarnation, uint64_t turn) {
   base::MutexLock lock(mutex_);
   if (worker < 0 || worker >= options_.num_workers) {
     return InvalidArgument("worker ", worker, " of a job with ",
@@ -87,6 +88,16 @@ Status Roster::Enter(int worker, uint64_t incarnation) {
   RETURN_IF_ERROR(CheckNewestLocked(worker, incarnation));
   highest_incarnation_ = std::max(highest_incarnation_, incarnation);
   Worker& it = workers_[static_cast<size_t>(worker)];
+  const bool is_first = !it.seen || it.incarnation != incarnation;
+  if (returning_.is_infinite()) {
+    returning_ = Deadline::After(options_.return_grace);
+  }
+  if (it.incarnation == incarnation && it.known) is_known_here_ = true;
+  if (is_first && turn != 0) {
+    // No cut has begun: it would have waited for this worker.
+    Numbers& mine = turns_[{worker, incarnation}];
+    mine.begun = std::max(mine.begun, turn);
+  }
   if (it.incarnation != incarnation) {
     it.incarnation = incarnation;
     it.num_connections = 0;
@@ -122,8 +133,25 @@ void Roster::Stop(int worker, uint64_t incarnation) {
 }
 
 bool Roster::LostLocked(const Worker& worker) const {
-  return worker.seen && !worker.stopped && worker.num_connections == 0 &&
-         std::chrono::steady_clock::now() - worker.left >= options_.grace;
+  if (worker.stopped || worker.num_connections > 0) return false;
+  if (!worker.seen) {
+    return worker.known && is_known_here_ && returning_.expired();
+  }
+  return std::chrono::steady_clock::now() - worker.left >= options_.grace;
+}
+
+bool Roster::MayReturnLocked(const Worker& worker) const {
+  return worker.known && !worker.seen && !worker.stopped &&
+         !returning_.expired();
+}
+
+std::string Roster::ReturningLocked() const {
+  std::string names;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (!MayReturnLocked(workers_[i])) continue;
+    names += base::Concat(names.empty() ? "" : ", ", "worker ", i);
+  }
+  return names;
 }
 
 bool Roster::NeededLocked(const Worker& worker) const {
@@ -186,6 +214,7 @@ std::string Roster::NotSeen() const {
 Deadline Roster::NextLossLocked() const {
   Deadline next = Deadline::Infinite();
   for (const Worker& worker : workers_) {
+    if (MayReturnLocked(worker)) next = Earlier(next, returning_);
     if (!worker.seen || worker.stopped || worker.num_connections > 0) continue;
     if (LostLocked(worker)) continue;
     next = Earlier(next, Deadline::At(worker.left + options_.grace));
@@ -381,6 +410,18 @@ void Roster::EndTurn(const Caller& caller) {
 Status Roster::BeginCut(const Caller& caller, Deadline deadline) {
   base::MutexLock lock(mutex_);
   Numbers& mine = cuts_[{caller.worker, caller.incarnation}];
+  // Turns that this server does not know of yet; meanwhile others begin.
+  for (std::string back = ReturningLocked(); !back.empty();
+       back = ReturningLocked()) {
+    RETURN_IF_ERROR(CheckNewestLocked(caller.worker, caller.incarnation));
+    RETURN_IF_ERROR(aborted_);
+    if (deadline.expired()) {
+      return DeadlineExceeded(back,
+                              " may be in the middle of a step, and has not "
+                              "come back since the server was started again");
+    }
+    changed_.WaitUntil(mutex_, Earlier(deadline, NextLossLocked()));
+  }
   ++num_cuts_wanted_;
   Status outcome;
   while (outcome.ok()) {

@@ -28,6 +28,9 @@ struct RosterOptions {
   // after this, unless it is back. One that said good-bye in an earlier life of
   // the server may not have been answered: for so long it may say it again.
   std::chrono::milliseconds grace = std::chrono::seconds(1);
+  // For so long workers of an earlier life of the server may be on their way
+  // back, counted from the first hello in this one.
+  std::chrono::milliseconds return_grace = std::chrono::seconds(30);
   // Barriers do not wait for lost workers, and go on. Otherwise they fail.
   bool go_on_without_lost = false;
 };
@@ -43,7 +46,10 @@ class Roster final {
   uint64_t NewIncarnation();
 
   // This incarnation of the worker was here in an earlier life of the server:
-  // lower ones do not enter.
+  // lower ones do not enter, and it is waited for. Those that live say hello
+  // within a beat. One that has not done so for the return grace counts as
+  // lost, if another one of an earlier life is back: where all begin anew, it
+  // may be about to.
   void Know(int worker, uint64_t incarnation);
   // This incarnation of the worker said good-bye in an earlier life of the
   // server. Nothing changes where a later one was here.
@@ -61,7 +67,9 @@ class Roster final {
   // is none of the job's. A higher `incarnation` is a worker that was started
   // again: the turns, cuts and places at barriers of the one before are gone,
   // and its calls fail with FailedPrecondition, as Enter of a lower one does.
-  Status Enter(int worker, uint64_t incarnation = 0);
+  // `turn` is the one that it has, 0 for none: the first that enters of an
+  // incarnation tells it to a server that may have been started again since.
+  Status Enter(int worker, uint64_t incarnation = 0, uint64_t turn = 0);
   void Leave(int worker, uint64_t incarnation = 0);
   // The worker is finished; its connections may end.
   void Stop(int worker, uint64_t incarnation = 0);
@@ -149,8 +157,9 @@ class Roster final {
   // names whose it is. Who waits when a cut ends has its turn before the next.
   Status BeginTurn(const Caller& caller, Deadline deadline);
   void EndTurn(const Caller& caller);
-  // Waits until all turns have ended; new ones wait. DeadlineExceeded names
-  // those that have not.
+  // Waits until all turns have ended; new ones wait. A worker of an earlier
+  // life of the server may have a turn until it is back, or counts as gone.
+  // DeadlineExceeded names those that are waited for.
   Status BeginCut(const Caller& caller, Deadline deadline);
   void EndCut(const Caller& caller);
   // A turn of the server itself, which changes tables of its own accord. False,
@@ -177,6 +186,7 @@ class Roster final {
  private:
   using TimePoint = Deadline::TimePoint;
   struct Worker {
+    bool known = false;  // from an earlier life of the server
     bool seen = false;
     bool stopped = false;
     bool may_say_again = false;  // its good-bye, of an earlier life
@@ -205,6 +215,11 @@ class Roster final {
       REQUIRES(mutex_);
   Status CheckNameLocked(const std::string& name) const REQUIRES(mutex_);
   bool LostLocked(const Worker& worker) const REQUIRES(mutex_);
+  // Whether the worker, of an earlier life of the server, may be on its way
+  // back.
+  bool MayReturnLocked(const Worker& worker) const REQUIRES(mutex_);
+  // Those of which this is so: "worker 1, worker 2".
+  std::string ReturningLocked() const REQUIRES(mutex_);
   bool NeededLocked(const Worker& worker) const REQUIRES(mutex_);
   // "worker 2 (not seen yet)", "worker 3 (lost)".
   std::string MissingLocked(const std::set<int>& here) const REQUIRES(mutex_);
@@ -231,6 +246,9 @@ class Roster final {
   uint64_t view_ GUARDED_BY(mutex_);
   std::map<uint32_t, uint64_t> epochs_ GUARDED_BY(mutex_);  // above 1
   std::vector<Worker> workers_ GUARDED_BY(mutex_);
+  // Until when workers may return; infinite before the first hello.
+  Deadline returning_ GUARDED_BY(mutex_) = Deadline::Infinite();
+  bool is_known_here_ GUARDED_BY(mutex_) = false;  // one that is back
   std::map<std::string, Round> rounds_ GUARDED_BY(mutex_);
   std::map<Who, Numbers> turns_ GUARDED_BY(mutex_);
   std::map<Who, Numbers> cuts_ GUARDED_BY(mutex_);  // one is open at most

@@ -330,6 +330,43 @@ TEST(Roster, GoesOnWithoutALostWorkerWhenAsked) {
   EXPECT_OK(roster.WaitUntilStopped(Soon()));
 }
 
+TEST(Roster, AWorkerOfAnEarlierLifeThatDoesNotComeBackIsLost) {
+  for (const bool go_on : {false, true}) {
+    Roster roster(
+        {.num_workers = 2, .return_grace = 20ms, .go_on_without_lost = go_on});
+    roster.Know(0, 7);
+    roster.Know(1, 8);
+    ASSERT_OK(roster.Enter(0, 7));
+    const Status outcome = roster.Barrier("b", 0, 0, 7, Soon(), {}).status();
+    if (go_on) {
+      EXPECT_OK(outcome);
+      roster.Stop(0, 7);
+      EXPECT_OK(roster.WaitUntilStopped(Soon()));
+      continue;
+    }
+    EXPECT_THAT(outcome, StatusIs(StatusCode::kUnavailable,
+                                  HasSubstr("worker 1 is lost")));
+    EXPECT_THAT(roster.WaitUntilStopped(Soon()),
+                StatusIs(StatusCode::kUnavailable, HasSubstr("worker 1")));
+    // It may come all the same.
+    ASSERT_OK(roster.Enter(1, 8));
+    std::thread other(
+        [&] { EXPECT_OK(roster.Barrier("b", 0, 1, 8, Soon(), {})); });
+    EXPECT_OK(roster.Barrier("b", 0, 0, 7, Soon(), {}));
+    other.join();
+  }
+}
+
+// Where all workers begin anew, one of them may take long.
+TEST(Roster, NobodyIsLostWhereNobodyOfAnEarlierLifeIsBack) {
+  Roster roster({.num_workers = 2, .return_grace = 1ms});
+  roster.Know(0, 7);
+  roster.Know(1, 8);
+  ASSERT_OK(roster.Enter(0, 17));
+  EXPECT_THAT(roster.Barrier("b", 0, 0, 17, Deadline::After(50ms), {}),
+              HasCode(StatusCode::kDeadlineExceeded));
+}
+
 TEST(Roster, ToldAllWhatCompletionSaid) {
   Roster roster({.num_workers = 1});
   ASSERT_OK(roster.Enter(0));
@@ -500,6 +537,41 @@ TEST(RosterCut, DoesNotWaitForWorkersThatAreGone) {
   roster.Leave(3, 1);
   // The turn of a new life, while the cut of a lost worker is open.
   EXPECT_OK(roster.BeginTurn(CallOf(2, 1, 2), Soon()));
+}
+
+// A server that was started again knows of no turns until it is told.
+TEST(RosterCut, WaitsForWorkersOfAnEarlierLifeAndTheirTurns) {
+  Roster roster({.num_workers = 2});
+  roster.Know(0, 7);
+  roster.Know(1, 8);
+  ASSERT_OK(roster.Enter(0, 7));
+  EXPECT_THAT(
+      roster.BeginCut({0, 7, 1}, Deadline::After(10ms)),
+      StatusIs(StatusCode::kDeadlineExceeded,
+               AllOf(HasSubstr("worker 1"), HasSubstr("has not come back"))));
+  // Nobody waits for a cut that cannot begin.
+  ASSERT_OK(roster.BeginTurn({0, 7, 1}, Now()));
+  roster.EndTurn({0, 7, 1});
+  ASSERT_OK(roster.Enter(1, 8, 5));
+  EXPECT_THAT(roster.BeginCut({0, 7, 2}, Deadline::After(10ms)),
+              StatusIs(StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("worker 1"), HasSubstr("a step"))));
+  roster.EndTurn({1, 8, 5});
+  ASSERT_OK(roster.BeginCut({0, 7, 3}, Soon()));
+  // What a later hello tells is asked for again, and waits.
+  ASSERT_OK(roster.Enter(1, 8, 6));
+  EXPECT_THAT(roster.BeginTurn({1, 8, 6}, Deadline::After(10ms)),
+              HasCode(StatusCode::kDeadlineExceeded));
+  roster.EndCut({0, 7, 3});
+  EXPECT_OK(roster.BeginTurn({1, 8, 6}, Soon()));
+}
+
+TEST(RosterCut, DoesNotWaitForeverForWorkersOfAnEarlierLife) {
+  Roster roster({.num_workers = 3, .return_grace = 20ms});
+  for (int i = 0; i < 3; ++i) roster.Know(i, 7 + static_cast<uint64_t>(i));
+  roster.KnowStopped(2, 9);
+  ASSERT_OK(roster.Enter(0, 7));
+  EXPECT_OK(roster.BeginCut({0, 7, 1}, Soon()));
 }
 
 TEST(RosterCut, AnAbortWakesWhoWaits) {

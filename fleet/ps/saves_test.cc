@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fleet/base/file_system.h"
+#include "fleet/base/mutex.h"
 #include "fleet/ps/serve.h"
 #include "fleet/table/save_manifest.h"
 #include "fleet/testing/ps_fixtures.h"
@@ -71,6 +72,7 @@ class Job final {
         num_servers,
         [this](uint32_t server,
                Deadline) -> Result<std::unique_ptr<channel::Channel>> {
+          base::MutexLock lock(mutex_);
           if (servers_[server] == nullptr) return Unavailable("it is dead");
           return std::make_unique<Watched>(
               servers_[server]->server().ConnectInProcess("worker 0"),
@@ -116,11 +118,17 @@ class Job final {
     options.server.load_folder = load_folder_;
     options.address.host = "127.0.0.1";
     options.last_save_file = NoteOf(i);
-    ASSIGN_OR_RETURN(servers_[i], Serving::Start(options));
+    ASSIGN_OR_RETURN(std::unique_ptr<Serving> started, Serving::Start(options));
+    base::MutexLock lock(mutex_);
+    servers_[i] = std::move(started);
     return OkStatus();
   }
   void Start(uint32_t i) { EXPECT_OK(TryToStart(i)); }
-  void Kill(uint32_t i) { servers_[i].reset(); }
+  void Kill(uint32_t i) {
+    std::unique_ptr<Serving> killed;
+    base::MutexLock lock(mutex_);
+    killed = std::move(servers_[i]);
+  }
   void Restart(uint32_t i) {
     Kill(i);
     Start(i);
@@ -163,6 +171,8 @@ class Job final {
  private:
   const base::Path notes_;
   const std::string load_folder_;
+  // The client's thread of beats asks for servers, too.
+  base::Mutex mutex_;
   std::vector<std::unique_ptr<Serving>> servers_;
   std::unique_ptr<PsClient> client_;
 };

@@ -448,11 +448,7 @@ TEST_F(ServingTest, AServerWithoutAnyFileAscendsWhenItIsStartedAgain) {
     ASSERT_OK(serving);
     for (uint32_t worker = 0; worker < 2; ++worker) {
       auto raw = (*serving)->server().ConnectInProcess("a worker");
-      RequestHead head;
-      head.op = Op::kHello;
-      const std::string body =
-          channel::MessageWriter().U32(worker).U32(0).U64(0).Take();
-      const auto bytes = Ask(*raw, head, body, Soon());
+      const auto bytes = SayHello(*raw, worker);
       ASSERT_OK(bytes);
       const auto answer = DecodeHelloAnswer(*bytes);
       ASSERT_OK(answer);

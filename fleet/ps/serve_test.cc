@@ -156,11 +156,8 @@ class ServingOnASlowDisk : public ServingTest {
     running_ = std::thread([this] { outcome_ = serving_->Run(); });
     // By hand: a worker that gives no sign of life is not watched.
     by_hand_ = serving_->server().ConnectInProcess("worker 0");
+    ASSERT_OK(SayHello(*by_hand_, 0));
     RequestHead head;
-    head.op = Op::kHello;
-    ASSERT_OK(Ask(*by_hand_, head,
-                  channel::MessageWriter().U32(0).U32(0).U64(0).Take(),
-                  Soon()));
     head.op = Op::kCreate;
     std::vector<std::string> specs;
     for (const table::TableSpec& spec : Specs()) specs.push_back(Encode(spec));
@@ -194,11 +191,8 @@ class ServingOnASlowDisk : public ServingTest {
 TEST_F(ServingOnASlowDisk, NoticesAWorkerThatStandsStill) {
   Start(1ms);
   auto silent = serving_->server().ConnectInProcess("worker 1");
+  ASSERT_OK(SayHello(*silent, 1, kLifeLane));
   RequestHead head;
-  head.op = Op::kHello;
-  const std::string hello =
-      channel::MessageWriter().U32(1).U32(kLifeLane).U64(0).Take();
-  ASSERT_OK(Ask(*silent, head, hello, Soon()));
   head.op = Op::kBeat;
   const std::string beat =
       channel::MessageWriter().Text("process 7").U32(1).U64(1).Take();

@@ -125,8 +125,12 @@ PsServer::Impl::Impl(const PsServerOptions& options)
     : options_(options),
       epoch_(std::max<uint64_t>(options.epoch, 1)),
       lanes_(options.num_workers),
-      roster_({options.num_workers, epoch_, options.worker_grace,
-               options.go_on_without_lost_workers}),
+      roster_({.num_workers = options.num_workers,
+               .epoch = epoch_,
+               .grace = options.worker_grace,
+               .return_grace =
+                   std::max(options.worker_grace, RosterOptions().return_grace),
+               .go_on_without_lost = options.go_on_without_lost_workers}),
       heartbeats_({base::Concat("server ", options.rank), "worker",
                    std::chrono::seconds(2), options.heartbeat_timeout}) {}
 

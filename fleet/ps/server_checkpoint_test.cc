@@ -46,12 +46,9 @@ TEST_F(ServerLog, IsCutByCheckpoints) {
   // What a killed server left, and while a save is under way nothing is begun.
   ASSERT_OK(base::AtomicWriteFile(log_folder_ / ".checkpoint.17.2.tmp", "x"));
   const auto before = base::ListFolder(log_folder_).value();
-  RequestHead head;
-  head.op = Op::kHello;
   const auto channel = server().ConnectInProcess("worker 1");
-  ASSERT_OK(Ask(*channel, head,
-                channel::MessageWriter().U32(1).U32(0).U64(0).Take(), Soon())
-                .status());
+  ASSERT_OK(SayHello(*channel, 1));
+  RequestHead head;
   head.op = Op::kBeginSave;
   const std::string saves = (temporary_.path() / "saves").string();
   ASSERT_OK(Ask(*channel, head,

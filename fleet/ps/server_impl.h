@@ -193,8 +193,8 @@ class PsServer::Impl final {
   // FailedPrecondition when the session's worker was started again.
   Status CheckFence(const Session& session) const;
   // Refuses what lanes of older incarnations of the worker bring from here on,
-  // and forgets them and their sums.
-  void FenceOlder(int worker, uint64_t incarnation);
+  // and forgets them and their sums. What DropSums returns.
+  Status FenceOlder(int worker, uint64_t incarnation);
   Answer HandleHello(Session& session, const Request& request);
   Result<Roster::Ended> HandleBarrier(const Session& session,
                                       const Request& request,
@@ -233,8 +233,9 @@ class PsServer::Impl final {
   // gradients.
   Status FinishStep(const Roster::Came& came, int num_active,
                     const Request& request);
-  // What waits of the worker for the end of its step is left out.
-  void DropSums(int worker);
+  // What waits of the worker for the end of its step is left out, also where
+  // the log cannot tell of it: then why not.
+  Status DropSums(int worker);
   void DropSums(int worker, Logged* logged) REQUIRES(whole_tables_);
   Answer HandleShrink(Session& session, const Request& request);
 

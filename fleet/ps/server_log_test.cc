@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "fleet/ps/heartbeats.h"
 #include "fleet/ps/request_log.h"
 #include "fleet/testing/server_log_fixtures.h"
 
@@ -132,6 +133,91 @@ TEST_F(ServerLog, SumsOfAStepSurvive) {
     } else {
       EXPECT_TRUE(Everything() == first) << run;
     }
+    End();
+  }
+}
+
+// Of a worker's turn a server that is started again hears by its hello, which
+// comes within a beat. Before, the worker may be in the middle of a step.
+TEST_F(ServerLog, SavesWaitForTurnsThatBeganBeforeAServerWasStartedAgain) {
+  num_workers_ = 2;
+  for (const bool pushed : {false, true}) {
+    std::filesystem::remove_all(log_folder_);
+    Start();
+    auto client = Client(0);
+    auto other = Client(1);
+    ASSERT_OK(client->CreateTables(Specs(optim::Sgd{}), Soon()));
+    ASSERT_OK(other->Refresh(Soon()));
+    ASSERT_OK_AND_ASSIGN(const uint64_t turn, other->BeginTurn(Soon()));
+    const std::vector<Key> keys = {1};
+    const std::vector<float> ones(kLogDim, 1.0f);
+    if (pushed) {
+      ASSERT_OK(other->Push(kEmb, keys, ones, Soon()));
+    }
+    End();
+    Start();
+    const std::string folder = temporary_.path() / "model";
+    const auto save = [&](Deadline deadline) {
+      return client->Save(folder, {}, deadline);
+    };
+    EXPECT_THAT(save(Deadline::After(100ms)),
+                StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("worker 1")));
+    ASSERT_OK(other->Push(kEmb, keys, ones, Soon()));
+    EXPECT_THAT(save(Deadline::After(100ms)),
+                StatusIs(StatusCode::kDeadlineExceeded,
+                         HasSubstr("worker 1 is in the middle of a step")));
+    ASSERT_OK(other->EndTurn(turn, Soon()));
+    EXPECT_OK(save(Soon()));
+    End();
+  }
+}
+
+// They have nothing to ask of it.
+TEST_F(ServerLog, WorkersThatLiveSayHelloToAServerThatWasStartedAgain) {
+  num_workers_ = 2;
+  Start();
+  auto client = Client(0);
+  auto other = Client(1);
+  End();
+  Start();
+  const Deadline deadline = Soon();
+  while (!server().NotSeenWorkers().empty() && !deadline.expired()) {
+    std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_EQ(server().NotSeenWorkers(), "");
+  // One that has said good-bye does not come back.
+  ASSERT_OK(other->Stop(Soon()));
+  End();
+  Start();
+  while (server().NotSeenWorkers() != "worker 1" && !deadline.expired()) {
+    std::this_thread::sleep_for(1ms);
+  }
+  std::this_thread::sleep_for(2 * kBeatInterval);
+  EXPECT_EQ(server().NotSeenWorkers(), "worker 1");
+  End();
+}
+
+// Also one that has changed nothing yet.
+TEST_F(ServerLog, AnOldIncarnationIsRefusedAfterARestart) {
+  for (const bool checkpoint : {false, true}) {
+    std::filesystem::remove_all(log_folder_);
+    checkpoint_byte_size_ = checkpoint ? 1 : 0;
+    Start();
+    uint64_t before = 0;
+    uint64_t after = 0;
+    const auto old_one = Raw(0, &before);
+    const auto new_one = Raw(0, &after);
+    ASSERT_LT(before, after);
+    for (int life = 0; life < 2; ++life) {
+      if (checkpoint) {
+        ASSERT_OK(server().CheckpointIfDue());
+      }
+      End();
+      Start();
+    }
+    const auto late = server().ConnectInProcess("worker 0");
+    EXPECT_THAT(SayHello(*late, 0, 0, before),
+                HasCode(StatusCode::kFailedPrecondition));
     End();
   }
 }

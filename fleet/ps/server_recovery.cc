@@ -43,7 +43,7 @@ Result<uint64_t> PsServer::Impl::Recover(const base::Path& folder) {
     return DataLoss(folder.string(), ": log.", checkpoint.segment,
                     ", which its checkpoint goes on with, is not there");
   }
-  if (checkpoint.tables.empty() && records.all().empty()) {
+  if (checkpoint.folder.empty() && records.all().empty()) {
     return records.next_segment();
   }
 
@@ -191,7 +191,7 @@ Status PsServer::Impl::RestoreRounds(
 
 void PsServer::Impl::AddToLedger(const LoggedRequest& request, Ledger& ledger) {
   const RequestHead& head = request.request;
-  if (head.sequence == 0) return;
+  if (head.sequence == 0 && head.op != Op::kEnter) return;
   auto worker = std::ranges::find(ledger.workers, request.head.worker,
                                   &WorkerRecord::worker);
   if (worker == ledger.workers.end()) {
@@ -201,6 +201,7 @@ void PsServer::Impl::AddToLedger(const LoggedRequest& request, Ledger& ledger) {
   if (request.head.incarnation > worker->incarnation) {
     *worker = {request.head.worker, request.head.incarnation, {}};
   }
+  if (head.op == Op::kEnter) return;
   auto lane =
       std::ranges::find(worker->lanes, request.head.lane, &LaneRecord::lane);
   if (lane == worker->lanes.end()) {

@@ -141,8 +141,9 @@ Status PsServer::Impl::CheckFence(const Session& session) const {
   return roster_.CheckNewest(session.worker, session.incarnation);
 }
 
-void PsServer::Impl::FenceOlder(int worker, uint64_t incarnation) {
-  if (lanes_.FenceOlder(worker, incarnation)) DropSums(worker);
+Status PsServer::Impl::FenceOlder(int worker, uint64_t incarnation) {
+  if (!lanes_.FenceOlder(worker, incarnation)) return OkStatus();
+  return DropSums(worker);
 }
 
 PsServer::Impl::Answer PsServer::Impl::HandleHello(Session& session,
@@ -151,6 +152,7 @@ PsServer::Impl::Answer PsServer::Impl::HandleHello(Session& session,
   const auto worker = static_cast<int>(in.U32());
   const uint32_t lane_number = in.U32();
   uint64_t incarnation = in.U64();
+  const uint64_t turn = in.U64();
   RETURN_IF_ERROR(in.Finish());
   if (session.worker >= 0) return FailedPrecondition("a second hello");
   Connection& connection = *session.connection;
@@ -167,12 +169,25 @@ PsServer::Impl::Answer PsServer::Impl::HandleHello(Session& session,
     }
     incarnation = roster_.NewIncarnation();
   }
-  RETURN_IF_ERROR(roster_.Enter(worker, incarnation));
+  // A server that is started again has to know whom it waits for, and whom it
+  // refuses.
+  const bool is_new = lanes_.IsNew(worker, incarnation);
+  base::LogFile::Room room;
+  if (is_new && log_ != nullptr) {
+    ASSIGN_OR_RETURN(room, log_->Reserve(0, 0));
+  }
+  RETURN_IF_ERROR(roster_.Enter(worker, incarnation, turn));
   session.worker = worker;
   session.incarnation = incarnation;
   session.lane_number = lane_number;
-  FenceOlder(worker, incarnation);
+  const Status fenced = FenceOlder(worker, incarnation);
   session.lane = lanes_.Enter(worker, lane_number, incarnation);
+  if (is_new && log_ != nullptr && fenced.ok()) {
+    RequestHead head;
+    head.op = Op::kEnter;
+    RETURN_IF_ERROR(AppendLog(session, head, std::move(room), {}));
+    RETURN_IF_ERROR(log_->Commit());
+  }
   {
     base::MutexLock lock(mutex_);
     connection.worker = worker;

@@ -366,7 +366,7 @@ PsServer::Impl::Answer PsServer::Impl::HandleFinishStep(
   // The step was over before this worker came: the server was started again,
   // and others told it. One that took part may ask again, also when its next
   // sums have come on another connection.
-  if (ended.ok() && !ended->took_part) DropSums(session.worker);
+  if (ended.ok() && !ended->took_part) (void)DropSums(session.worker);
   base::MutexLock lock(idle_mutex_);
   // Also after a step that was over before: a call may be repeated.
   idle_workers_.erase(session.worker);
@@ -435,18 +435,22 @@ Status PsServer::Impl::FinishStep(const Roster::Came& came, int num_active,
   return first;
 }
 
-void PsServer::Impl::DropSums(int worker) {
+Status PsServer::Impl::DropSums(int worker) {
   base::MutexLock lock(whole_tables_);
-  if (log_ == nullptr) return DropSums(worker, nullptr);
-  // They are left out whether or not the log can tell of it: a server that
-  // begins again finds a newer incarnation, and drops them too.
+  if (log_ == nullptr) {
+    DropSums(worker, nullptr);
+    return OkStatus();
+  }
+  // A server that begins again without the record finds a newer incarnation,
+  // and drops them too.
   Result<base::LogFile::Room> room = ReserveForAll(0);
   Logged logged;
   DropSums(worker, &logged);
   RequestHead head;
   head.op = Op::kDrop;
   head.count = static_cast<uint64_t>(worker);
-  if (room.ok()) (void)AppendLog({}, head, std::move(room).value(), logged);
+  RETURN_IF_ERROR(room.status());
+  return AppendLog({}, head, std::move(room).value(), logged);
 }
 
 void PsServer::Impl::DropSums(int worker, Logged* logged) {

@@ -56,10 +56,12 @@ enum class Op : uint32_t {
   kBeat = 30,     // a sign of life, and the answer is one
   kCutSave = 31,  // the moment of a save that has begun; writing begins
   // Only in logs (request_log.h): rows whose time is over are erased; the sums
-  // of a worker are left out; a round of a barrier is over.
+  // of a worker are left out; a round of a barrier is over; an incarnation of a
+  // worker is here.
   kExpire = 1000,
   kDrop = 1001,
   kRounds = 1002,
+  kEnter = 1003,
 };
 
 // Keys or values follow in the same message.

@@ -25,6 +25,12 @@ void WorkerLane::ReleaseRoom() {
   held = {};
 }
 
+bool WorkerLanes::IsNew(int worker, uint64_t incarnation) const {
+  base::MutexLock lock(mutex_);
+  const auto newest = newest_.find(worker);
+  return newest == newest_.end() || newest->second < incarnation;
+}
+
 bool WorkerLanes::FenceOlder(int worker, uint64_t incarnation) {
   std::vector<std::shared_ptr<WorkerLane>> older;
   {
@@ -110,21 +116,26 @@ std::vector<LaneRecord> WorkerLanes::RecordsOf(int worker,
 
 Ledger WorkerLanes::MakeLedger(bool for_save) {
   Ledger ledger;
-  for (const auto& [key, lane] : All()) {
-    const auto worker = static_cast<uint32_t>(key.first);
-    if (ledger.workers.empty() || ledger.workers.back().worker != worker) {
-      ledger.workers.push_back({worker, lane->incarnation, {}});
+  std::vector<Numbered> lanes;
+  {
+    base::MutexLock lock(mutex_);
+    for (const auto& [worker, incarnation] : newest_) {
+      ledger.workers.push_back(
+          {static_cast<uint32_t>(worker), incarnation, {}});
     }
+    lanes.assign(lanes_.begin(), lanes_.end());
+  }
+  for (const auto& [key, lane] : lanes) {
+    WorkerRecord& record =
+        *std::ranges::find(ledger.workers, static_cast<uint32_t>(key.first),
+                           &WorkerRecord::worker);
     base::MutexLock lock(lane->mutex);
     // Without updates there is nothing to save; what was shrunk or taken must
     // not be so again when a server begins from its log.
     if (for_save ? lane->applied.empty() : lane->last_sequence == 0) continue;
-    ledger.workers.back().lanes.push_back(
-        RecordOf(key.first, key.second, *lane, for_save));
-    if (!for_save) {
-      // Parts of a gradient are in the log when it is whole.
-      ledger.workers.back().lanes.back().last_sequence = lane->whole_sequence;
-    }
+    record.lanes.push_back(RecordOf(key.first, key.second, *lane, for_save));
+    // Parts of a gradient are in the log when it is whole.
+    if (!for_save) record.lanes.back().last_sequence = lane->whole_sequence;
   }
   return ledger;
 }

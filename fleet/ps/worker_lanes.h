@@ -88,6 +88,9 @@ class WorkerLanes final {
   WorkerLanes(const WorkerLanes&) = delete;
   WorkerLanes& operator=(const WorkerLanes&) = delete;
 
+  // Whether no hello of this incarnation of the worker, or of a later one, has
+  // come.
+  bool IsNew(int worker, uint64_t incarnation) const;
   // Refuses what lanes of older incarnations of the worker bring from here on,
   // and forgets them; what is being applied is applied on return. Whether there
   // were some, whose sums have to be dropped.

@@ -61,16 +61,21 @@ inline std::vector<DenseGradient> One(TableId table,
   return {{table, values}};
 }
 
-// A hello on a channel of its own, as a worker says it. What the server
-// answered.
+// A hello on a channel of its own, as a worker without a turn says it. What the
+// server answered.
 inline Result<std::string> SayHello(channel::Channel& channel, uint32_t worker,
-                                    uint32_t lane, uint64_t incarnation) {
+                                    uint32_t lane = 0,
+                                    uint64_t incarnation = 0) {
   RequestHead head;
   head.op = Op::kHello;
-  return Ask(
-      channel, head,
-      channel::MessageWriter().U32(worker).U32(lane).U64(incarnation).Take(),
-      Soon());
+  return Ask(channel, head,
+             channel::MessageWriter()
+                 .U32(worker)
+                 .U32(lane)
+                 .U64(incarnation)
+                 .U64(0)
+                 .Take(),
+             Soon());
 }
 
 enum class Way { kInProcess, kSharedMemory, kTcp, kUcx };

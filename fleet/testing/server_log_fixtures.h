@@ -96,14 +96,8 @@ class ServerLog : public testing::Test {
   std::unique_ptr<channel::Channel> Raw(int worker,
                                         uint64_t* incarnation = nullptr) {
     auto channel = server().ConnectInProcess(base::Concat("worker ", worker));
-    RequestHead head;
-    head.op = Op::kHello;
-    const std::string body = channel::MessageWriter()
-                                 .U32(static_cast<uint32_t>(worker))
-                                 .U32(0)
-                                 .U64(incarnation == nullptr ? 0 : *incarnation)
-                                 .Take();
-    const auto answer = Ask(*channel, head, body, Soon());
+    const auto answer = SayHello(*channel, static_cast<uint32_t>(worker), 0,
+                                 incarnation == nullptr ? 0 : *incarnation);
     EXPECT_OK(answer.status());
     if (incarnation != nullptr) {
       *incarnation = DecodeHelloAnswer(*answer)->incarnation;

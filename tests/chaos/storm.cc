@@ -11,6 +11,10 @@
 //          worker itself among them, and none that had not begun when it ended
 //   sync:  exactly the steps that are done
 //
+// An asynchronous update of the dense parameter, of which each server has a
+// part, is a turn: a save, which is made once in a while, has one value in all
+// of it, unless one of the servers refused an update for want of room.
+//
 // In the end, with servers at rest, values below what was acknowledged are lost
 // updates, values above what was begun are updates that were applied twice.
 //
@@ -55,6 +59,7 @@
 #include "fleet/base/file_system.h"
 #include "fleet/base/status.h"
 #include "fleet/ps/client.h"
+#include "fleet/table/dense_table.h"
 #include "fleet/table/key.h"
 #include "fleet/table/save_manifest.h"
 
@@ -235,9 +240,12 @@ class Worker final {
         history_.Begin(index_, of_weights);
         const std::vector<fleet::ps::DenseGradient> gradients = {
             {kWeights, weights}};
+        ASSIGN_OR_RETURN(const uint64_t turn, client_.BeginTurn(Soon()));
         RETURN_IF_ERROR(
             Pushed(client_.PushDenseMany(gradients, Soon()), of_weights));
+        RETURN_IF_ERROR(client_.EndTurn(turn, Soon()));
       }
+      if (index_ == 0 && i % 64 == 0) RETURN_IF_ERROR(CheckSave());
       if (i % 4 == 0) RETURN_IF_ERROR(CheckRows(keys));
       if (i % 32 == 0) RETURN_IF_ERROR(CheckWeights());
       if (index_ == 0 && history_.wants_view() != 0) {
@@ -247,13 +255,40 @@ class Worker final {
     return OkStatus();
   }
 
-  // A save has the number of the view.
-  Status TellView() {
+  Result<fleet::table::SavedModel> Save() {
     const std::string folder = flags_.folder() + "/model";
     RETURN_IF_ERROR(client_.Save(folder, {}, Soon()));
-    ASSIGN_OR_RETURN(
-        const fleet::table::SavedModel model,
-        fleet::table::FindModel(folder, fleet::table::CheckFiles::kBySize));
+    return fleet::table::FindModel(folder, fleet::table::CheckFiles::kBySize);
+  }
+
+  // What is saved is of whole turns.
+  Status CheckSave() {
+    const History::Read read(history_, {flags_.rows(), flags_.rows()});
+    const Result<fleet::table::SavedModel> model = Save();
+    // Servers are killed time and again.
+    if (model.status().code() == fleet::StatusCode::kFailedPrecondition) {
+      return OkStatus();
+    }
+    RETURN_IF_ERROR(model.status());
+    fleet::table::DenseTableOptions options;
+    options.name = "weights";
+    options.size = kNumWeights;
+    options.part = {0, kNumWeights};
+    ASSIGN_OR_RETURN(const auto table, fleet::table::DenseTable::Make(options));
+    RETURN_IF_ERROR(table->Load(*model).status());
+    std::vector<float> values(kNumWeights);
+    RETURN_IF_ERROR(table->Pull(values));
+    const auto [least, most] = std::ranges::minmax(values);
+    if (least != most && history_.num_refused() == 0) {
+      return fleet::DataLoss("a save with ", least, " and ", most,
+                             " is of a part of a step");
+    }
+    return read.Check(std::array{least, most});
+  }
+
+  // A save has the number of the view.
+  Status TellView() {
+    ASSIGN_OR_RETURN(const fleet::table::SavedModel model, Save());
     history_.view() = model.saves.back().view;
     history_.wants_view() = 0;
     return OkStatus();

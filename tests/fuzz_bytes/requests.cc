@@ -139,7 +139,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       RequestHead head;
       head.op = Op::kHello;
       std::string hello(base::TextOf(base::BytesOf(head)));
-      hello += channel::MessageWriter().U32(0).U32(0).U64(0).Take();
+      hello += channel::MessageWriter().U32(0).U32(0).U64(0).U64(0).Take();
       FLEET_CHECK(Ask(*channel, hello, Op::kHello, failed) && !failed);
     }
     for (int i = 0; i < kMaxMessages && !input.empty(); ++i) {

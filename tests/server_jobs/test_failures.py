@@ -183,6 +183,26 @@ def test_by_configuration_the_others_go_on(job):
     assert np.isfinite(rows).all()
 
 
+def test_the_others_go_on_also_where_a_server_is_started_again(job):
+    """It knows who was there, and that worker 1 has not come back."""
+    process = job.begin(
+        "--max_restarts=1",
+        steps=10,
+        wait_at=5,
+        wait_for="go",
+        env={"FLEET_PS_GO_ON": "1"}.items(),
+    )
+    job.wait_until_ready()
+    job.kill("worker", 1)
+    job.kill("server", 1)
+    job.go_on()
+    done = job.finish(process)
+    assert done.returncode == 0, done.stderr
+    assert "the job goes on without worker 1" in done.stderr
+    rows, _ = job.result()
+    assert np.isfinite(rows).all()
+
+
 def test_a_worker_that_is_started_again_alone_joins(parts):
     made = parts(FLEET_PS_GO_ON="1")
     made.start_all(steps=10, wait_at=5)
