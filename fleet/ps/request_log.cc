@@ -18,7 +18,7 @@ namespace {
 // With kLog, as often as this bytes go to the disk.
 constexpr auto kSyncEvery = std::chrono::milliseconds(50);
 
-constexpr std::string_view kCheckpointMagic = "fleet checkpoint 1";
+constexpr std::string_view kCheckpointMagic = "fleet checkpoint 2";
 
 uint64_t RecordSize(size_t num_turns, uint64_t body) {
   return sizeof(LoggedHead) + sizeof(RequestHead) +
@@ -252,6 +252,59 @@ Status Redo(std::span<const LoggedRequest> requests, uint64_t done_epoch,
   return OkStatus();
 }
 
+Result<std::vector<LaneAnswers>> AddAnswers(
+    std::vector<LaneAnswers> answers, std::span<const LoggedRequest> requests) {
+  std::map<std::pair<uint32_t, uint32_t>, LaneAnswers> lanes;
+  for (LaneAnswers& each : answers) {
+    lanes[{each.worker, each.lane}] = std::move(each);
+  }
+  for (const LoggedRequest& request : requests) {
+    const RequestHead& head = request.request;
+    const bool counts = head.op == Op::kPull && head.round != 0;
+    if (head.sequence == 0 && !counts) continue;
+    LaneAnswers& lane = lanes[{request.head.worker, request.head.lane}];
+    if (request.head.incarnation < lane.incarnation) continue;
+    if (request.head.incarnation > lane.incarnation) {
+      lane = {request.head.worker, request.head.lane, request.head.incarnation};
+    }
+    if (counts) {
+      lane.last_pull = std::max(lane.last_pull, head.round);
+      continue;
+    }
+    if (head.sequence <= lane.sequence) continue;
+    base::ByteReader body(request.body);
+    lane.sequence = head.sequence;
+    lane.taken.clear();
+    lane.num_erased = 0;
+    switch (head.op) {
+      case Op::kFailed:
+        if (head.count == 0 ||
+            head.count > static_cast<uint64_t>(StatusCode::kInternal)) {
+          return DataLoss("a logged failure with the code ", head.count);
+        }
+        lane.failed[head.sequence] =
+            Status(static_cast<StatusCode>(head.count),
+                   std::string(base::TextOf(request.body)));
+        break;
+      case Op::kTakeChanges: {
+        const auto keys =
+            body.TakeSpan<table::Key>(request.body.size() / sizeof(table::Key));
+        lane.taken.assign(keys.begin(), keys.end());
+        break;
+      }
+      case Op::kShrink:
+        lane.num_erased = body.Take<uint64_t>();
+        break;
+      default:
+        break;
+    }
+    if (!body.whole()) return DataLoss("a logged answer is cut off");
+  }
+  answers.clear();
+  for (auto& [key, lane] : lanes) answers.push_back(std::move(lane));
+  return answers;
+}
+
 std::string Encode(const Checkpoint& checkpoint) {
   channel::MessageWriter out;
   out.Text(kCheckpointMagic)
@@ -260,10 +313,15 @@ std::string Encode(const Checkpoint& checkpoint) {
       .Text(checkpoint.folder)
       .Text(checkpoint.ledger);
   out.U32(static_cast<uint32_t>(checkpoint.answers.size()));
-  for (const Checkpoint::Answer& answer : checkpoint.answers) {
-    out.U32(answer.worker).U32(answer.lane).U64(answer.sequence);
-    out.U64(answer.keys.size());
-    for (const table::Key key : answer.keys) out.U64(key);
+  for (const LaneAnswers& lane : checkpoint.answers) {
+    out.U32(lane.worker).U32(lane.lane).U64(lane.incarnation);
+    out.U64(lane.sequence).U64(lane.num_erased).U64(lane.last_pull);
+    out.U64(lane.taken.size());
+    for (const table::Key key : lane.taken) out.U64(key);
+    out.U32(static_cast<uint32_t>(lane.failed.size()));
+    for (const auto& [sequence, status] : lane.failed) {
+      out.U64(sequence).Failure(status);
+    }
   }
   out.U32(static_cast<uint32_t>(checkpoint.rates.size()));
   for (const auto& [name, rate] : checkpoint.rates) {
@@ -313,12 +371,19 @@ Result<Checkpoint> DecodeCheckpoint(std::string_view bytes) {
   checkpoint.folder = in.Text();
   checkpoint.ledger = in.Text();
   for (uint32_t left = in.U32(); left > 0 && in.whole(); --left) {
-    Checkpoint::Answer& answer = checkpoint.answers.emplace_back();
-    answer.worker = in.U32();
-    answer.lane = in.U32();
-    answer.sequence = in.U64();
+    LaneAnswers& lane = checkpoint.answers.emplace_back();
+    lane.worker = in.U32();
+    lane.lane = in.U32();
+    lane.incarnation = in.U64();
+    lane.sequence = in.U64();
+    lane.num_erased = in.U64();
+    lane.last_pull = in.U64();
     for (uint64_t keys = in.U64(); keys > 0 && in.whole(); --keys) {
-      answer.keys.push_back(in.U64());
+      lane.taken.push_back(in.U64());
+    }
+    for (uint32_t failed = in.U32(); failed > 0 && in.whole(); --failed) {
+      const uint64_t sequence = in.U64();
+      lane.failed[sequence] = in.Failure();
     }
   }
   for (uint32_t left = in.U32(); left > 0 && in.whole(); --left) {
@@ -433,6 +498,10 @@ Result<base::LogFile::Room> RequestLog::Reserve(size_t num_turns, uint64_t body,
   // A checkpoint may have seen it first. A full disk is no failure.
   if (file_->has_failed()) (void)Noted(room.status());
   return room;
+}
+
+uint64_t RequestLog::BodyOf(const base::LogFile::Room& room) {
+  return room.byte_size() - RecordSize(0, 0);
 }
 
 Result<base::LogFile::Hold> RequestLog::HoldRoom(uint64_t num_requests,

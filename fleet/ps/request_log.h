@@ -108,6 +108,24 @@ Status Redo(
     const std::map<PartOfTable, uint64_t>& done,
     const std::function<Status(const LoggedRequest&, const LoggedTurn&)>& redo);
 
+// What a lane may be asked again by a worker that has no answer yet.
+struct LaneAnswers {
+  uint32_t worker = 0;
+  uint32_t lane = 0;
+  uint64_t incarnation = 0;
+  // Of the last request: what it took, or how many rows it erased.
+  uint64_t sequence = 0;
+  std::vector<table::Key> taken;
+  uint64_t num_erased = 0;
+  // The last pull that was counted.
+  uint64_t last_pull = 0;
+  // Updates that failed, by their sequence.
+  std::map<uint64_t, Status> failed;
+};
+// The answers that the requests of a log add to those of a checkpoint.
+Result<std::vector<LaneAnswers>> AddAnswers(
+    std::vector<LaneAnswers> answers, std::span<const LoggedRequest> requests);
+
 // Where a server begins again: its tables as files, and from which segment of
 // the log on requests may be missing in them.
 struct Checkpoint {
@@ -120,15 +138,8 @@ struct Checkpoint {
   uint64_t epoch = 0;
   uint64_t segment = 1;
   std::string folder;  // of the files, in that of the log
-  // What was answered to the last request of a lane that took changes.
-  struct Answer {
-    uint32_t worker = 0;
-    uint32_t lane = 0;
-    uint64_t sequence = 0;
-    std::vector<table::Key> keys;
-  };
   std::string ledger;
-  std::vector<Answer> answers;
+  std::vector<LaneAnswers> answers;
   std::map<std::string, double> rates;         // that were told
   std::map<std::string, LoggedRounds> rounds;  // by barrier
   std::vector<Table> tables;
@@ -161,6 +172,8 @@ class RequestLog final {
   // what `hold` has.
   Result<base::LogFile::Room> Reserve(size_t num_turns, uint64_t body,
                                       base::LogFile::Hold* hold = nullptr);
+  // How many bytes a request without turns may have in it.
+  static uint64_t BodyOf(const base::LogFile::Room& room);
   // Room for so many requests that follow.
   Result<base::LogFile::Hold> HoldRoom(uint64_t num_requests, size_t num_turns,
                                        uint64_t body);

@@ -219,6 +219,9 @@ class PsServer::Impl final {
                      table::PullOptions options, table::SparseTable& table);
   Answer PullDense(Session& session, const Request& request);
   Status HandleUpdate(Session& session, const Request& request);
+  // Writes down that an update has failed, and why, in its room.
+  Status LogFailure(const Session& session, const Request& request,
+                    const Status& outcome, base::LogFile::Room room);
   Status UpdateSparse(Session& session, const Request& request,
                       WorkerLane& lane, Logged* logged) REQUIRES(lane.mutex);
   Status UpdateDense(int worker, const Request& request, WorkerLane& lane,

@@ -253,12 +253,7 @@ Result<bool> PsServer::Impl::WriteCheckpoint(bool must, NewTables* added,
                    log_->file().Rotate(Deadline::After(kTimeToFinish)));
   checkpoint.folder = base::Concat("base.", epoch_, ".", ++num_checkpoints_);
   checkpoint.ledger = EncodeLedger(false);
-  for (const auto& [key, lane] : lanes_.All()) {
-    base::MutexLock inner(lane->mutex);
-    if (lane->taken.empty()) continue;
-    checkpoint.answers.push_back({static_cast<uint32_t>(key.first), key.second,
-                                  lane->last_sequence, lane->taken});
-  }
+  checkpoint.answers = lanes_.Answers();
   const base::Path folder = log_->folder() / checkpoint.folder;
   RETURN_IF_ERROR(base::MakeFolders(folder));
   std::map<TableId, table::TableCut> cuts;

@@ -125,26 +125,9 @@ Result<uint64_t> PsServer::Impl::Recover(const base::Path& folder) {
     RETURN_IF_ERROR(in.Finish());
     tables_.NoteRate(name, rate);
   }
-  // Answers that may be asked for again.
-  for (const LoggedRequest& request : requests) {
-    if (request.request.op != Op::kTakeChanges) continue;
-    const auto keys =
-        base::ByteReader(request.body)
-            .TakeSpan<table::Key>(request.body.size() / sizeof(table::Key));
-    checkpoint.answers.push_back({request.head.worker,
-                                  request.head.lane,
-                                  request.request.sequence,
-                                  {keys.begin(), keys.end()}});
-  }
-  for (const Checkpoint::Answer& answer : checkpoint.answers) {
-    for (const auto& [key, lane] : lanes_.All()) {
-      if (key != std::pair(static_cast<int>(answer.worker), answer.lane)) {
-        continue;
-      }
-      base::MutexLock inner(lane->mutex);
-      if (lane->last_sequence == answer.sequence) lane->taken = answer.keys;
-    }
-  }
+  ASSIGN_OR_RETURN(const std::vector<LaneAnswers> answers,
+                   AddAnswers(std::move(checkpoint.answers), requests));
+  for (const LaneAnswers& each : answers) lanes_.RestoreAnswers(each);
   RETURN_IF_ERROR(RestoreRounds(checkpoint.rounds, requests));
   const std::chrono::duration<double> seconds =
       std::chrono::steady_clock::now() - begin;
@@ -209,7 +192,10 @@ void PsServer::Impl::AddToLedger(const LoggedRequest& request, Ledger& ledger) {
   }
   if (head.sequence <= lane->last_sequence) return;
   lane->last_sequence = head.sequence;
-  if (head.op == Op::kShrink || head.op == Op::kTakeChanges) return;
+  if (head.op == Op::kShrink || head.op == Op::kTakeChanges ||
+      head.op == Op::kFailed) {
+    return;
+  }
   if ((head.flags & kFlagDense) == 0) {
     ++lane->applied[head.table];
     return;

@@ -77,9 +77,10 @@ Status PsServer::Impl::PullCounted(Session& session, const Request& request,
   RETURN_IF_ERROR(table.Pull(keys, session.rows, options));
   logged.Take(request.head.table, table.num_shards(), 0);
   logged.body.push_back(request.body);
-  RequestHead unnumbered = request.head;
-  unnumbered.sequence = 0;
-  RETURN_IF_ERROR(AppendLog(session, unnumbered, std::move(room), logged));
+  // Pulls are not among the updates that the log numbers.
+  RequestHead head = request.head;
+  head.round = std::exchange(head.sequence, 0);
+  RETURN_IF_ERROR(AppendLog(session, head, std::move(room), logged));
   lane.last_pull = sequence;
   return OkStatus();
 }
@@ -151,11 +152,30 @@ Status PsServer::Impl::HandleUpdate(Session& session, const Request& request) {
     if (dense) head.count = logged->sections.size();
     RETURN_IF_ERROR(AppendLog(session, head, std::move(room), *logged));
   }
+  if (!outcome.ok() && logged != nullptr) {
+    // Those behind it may be done and logged before it is answered: it must not
+    // pass for done when it comes again.
+    RETURN_IF_ERROR(LogFailure(session, request, outcome, std::move(room)));
+  }
   // A step may have ended since it was noted, before these sums came.
   if (sums) NoteSums(segment);
   if (!outcome.ok() || request.head.num_following == 0) lane.held = {};
   lane.NoteDone(request.head.sequence, outcome);
   return outcome;
+}
+
+Status PsServer::Impl::LogFailure(const Session& session,
+                                  const Request& request, const Status& outcome,
+                                  base::LogFile::Room room) {
+  RequestHead head = request.head;
+  head.op = Op::kFailed;
+  head.count = static_cast<uint64_t>(outcome.code());
+  Logged logged;
+  const std::string& why = outcome.message();
+  // What there is room for, where the request had keys or a whole gradient.
+  logged.body.push_back(
+      BytesOf(why).first(std::min<uint64_t>(why.size(), log_->BodyOf(room))));
+  return AppendLog(session, head, std::move(room), logged);
 }
 
 Status PsServer::Impl::UpdateSparse(Session& session, const Request& request,

@@ -57,11 +57,12 @@ enum class Op : uint32_t {
   kCutSave = 31,  // the moment of a save that has begun; writing begins
   // Only in logs (request_log.h): rows whose time is over are erased; the sums
   // of a worker are left out; a round of a barrier is over; an incarnation of a
-  // worker is here.
+  // worker is here; an update has failed.
   kExpire = 1000,
   kDrop = 1001,
   kRounds = 1002,
   kEnter = 1003,
+  kFailed = 1004,
 };
 
 // Keys or values follow in the same message.

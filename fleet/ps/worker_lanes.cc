@@ -158,6 +158,42 @@ void WorkerLanes::Restore(const WorkerRecord& record) {
   for (auto& [key, lane] : lanes) lanes_[key] = std::move(lane);
 }
 
+std::vector<LaneAnswers> WorkerLanes::Answers() const {
+  std::vector<LaneAnswers> all;
+  for (const auto& [key, lane] : All()) {
+    LaneAnswers answers{static_cast<uint32_t>(key.first), key.second,
+                        lane->incarnation};
+    base::MutexLock lock(lane->mutex);
+    answers.sequence = lane->last_sequence;
+    answers.taken = lane->taken;
+    answers.num_erased = lane->num_erased;
+    answers.last_pull = lane->last_pull;
+    for (const auto& [sequence, outcome] : lane->outcomes) {
+      if (!outcome.ok()) answers.failed[sequence] = outcome;
+    }
+    if (!answers.taken.empty() || answers.num_erased != 0 ||
+        answers.last_pull != 0 || !answers.failed.empty()) {
+      all.push_back(std::move(answers));
+    }
+  }
+  return all;
+}
+
+void WorkerLanes::RestoreAnswers(const LaneAnswers& answers) {
+  // One that only pulls is in no ledger.
+  const std::shared_ptr<WorkerLane> lane = Enter(
+      static_cast<int>(answers.worker), answers.lane, answers.incarnation);
+  base::MutexLock lock(lane->mutex);
+  lane->last_pull = answers.last_pull;
+  if (lane->last_sequence == answers.sequence) {
+    lane->taken = answers.taken;
+    lane->num_erased = answers.num_erased;
+  }
+  for (const auto& [sequence, outcome] : answers.failed) {
+    lane->outcomes[sequence % WorkerLane::kNumOutcomes] = {sequence, outcome};
+  }
+}
+
 Goodbye WorkerLanes::CountsOf(int worker, uint64_t incarnation) {
   Goodbye goodbye{static_cast<uint32_t>(worker), incarnation, {}};
   for (const auto& [key, lane] : All()) {

@@ -22,6 +22,7 @@
 #include "fleet/base/mutex.h"
 #include "fleet/base/status.h"
 #include "fleet/ps/ledger.h"
+#include "fleet/ps/request_log.h"
 #include "fleet/ps/wire.h"
 #include "fleet/table/key.h"
 
@@ -115,6 +116,10 @@ class WorkerLanes final {
   Ledger MakeLedger(bool for_save);
   // What a ledger tells, for a server that begins again.
   void Restore(const WorkerRecord& record);
+  // What may be asked again, of the lanes that have such a thing; and for a
+  // server that begins again, after Restore.
+  std::vector<LaneAnswers> Answers() const;
+  void RestoreAnswers(const LaneAnswers& answers);
 
   // How many updates of each table are there, of all lanes of the worker.
   Goodbye CountsOf(int worker, uint64_t incarnation);
