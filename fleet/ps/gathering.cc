@@ -12,6 +12,18 @@ Result<std::vector<std::string>> Gathering::Gather(
   RETURN_IF_ERROR(roster_.CheckName(barrier));
   {
     base::MutexLock lock(mutex_);
+    uint64_t others = byte_size_;
+    if (const auto it = rounds_.find(name); it != rounds_.end()) {
+      const auto before = it->second.given.find(worker);
+      if (before != it->second.given.end()) others -= before->second.size();
+    }
+    if (bytes.size() > max_byte_size_ ||
+        others > max_byte_size_ - bytes.size()) {
+      return FailedPrecondition(barrier, ": no room for ", bytes.size(),
+                                " bytes of worker ", worker, ": others have ",
+                                others, " of ", max_byte_size_);
+    }
+    byte_size_ = others + bytes.size();
     rounds_[name].given[worker] = std::move(bytes);
   }
   // Runs while the roster waits for nobody: what is given now is the next
@@ -19,6 +31,7 @@ Result<std::vector<std::string>> Gathering::Gather(
   const auto complete = [&](const Roster::Came& came) -> Status {
     base::MutexLock lock(mutex_);
     Round& it = rounds_[name];
+    for (const std::string& old : it.all) byte_size_ -= old.size();
     it.all.clear();
     for (auto& [who, given] : it.given) it.all.push_back(std::move(given));
     it.given.clear();
@@ -36,6 +49,7 @@ void Gathering::Restore(const std::string& name,
                         const std::vector<std::string>& all) {
   base::MutexLock lock(mutex_);
   rounds_[name].all = all;
+  for (const std::string& each : all) byte_size_ += each.size();
 }
 
 }  // namespace fleet::ps

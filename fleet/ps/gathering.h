@@ -20,12 +20,17 @@ namespace fleet::ps {
 // of rounds, incarnations and errors holds here. Thread-safe.
 class Gathering final {
  public:
+  // What workers gave, and were given, is kept until the next round of the same
+  // name: so many bytes in all, beyond which nobody may give more.
+  static constexpr uint64_t kMaxByteSize = uint64_t{256} << 20;
   // `roster` outlives this.
-  explicit Gathering(Roster& roster) : roster_(roster) {}
+  explicit Gathering(Roster& roster, uint64_t max_byte_size = kMaxByteSize)
+      : roster_(roster), max_byte_size_(max_byte_size) {}
 
   // What the workers that have not stopped gave in this round, by worker.
   // `ended` (may be null) is the round that is over. `note` (may be empty) is
   // told of it before anyone; what it returns ends the round.
+  // FailedPrecondition, with the sizes, where there is no room for `bytes`.
   using Note = std::function<Status(const Roster::Came& came,
                                     const std::vector<std::string>& all)>;
   Result<std::vector<std::string>> Gather(
@@ -49,7 +54,9 @@ class Gathering final {
   };
 
   Roster& roster_;
+  const uint64_t max_byte_size_;
   base::Mutex mutex_;
+  uint64_t byte_size_ GUARDED_BY(mutex_) = 0;  // of all rounds
   std::map<std::string, Round> rounds_ GUARDED_BY(mutex_);
 };
 

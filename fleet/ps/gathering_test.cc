@@ -16,6 +16,7 @@ namespace {
 
 using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -44,6 +45,30 @@ TEST(Gathering, EveryWorkerGetsWhatAllGaveInEveryRound) {
   }
   for (std::thread& worker : workers) worker.join();
   EXPECT_THAT(wrong, ElementsAre("", "", ""));
+}
+
+TEST(Gathering, KeepsNoMoreBytesThanItHasRoomFor) {
+  Roster roster({.num_workers = 1});
+  ASSERT_OK(roster.Enter(0));
+  Gathering gathering(roster, 100);
+  gathering.Restore("before", {std::string(20, 'x')});
+  const auto give = [&](const std::string& name, uint64_t round, size_t size) {
+    return gathering
+        .Gather(name, round, 0, 1, std::string(size, 'x'), Deadline::After(10s))
+        .status();
+  };
+  for (uint64_t round = 0; round < 10; ++round) {
+    EXPECT_OK(give("a", round, 40));
+  }
+  EXPECT_THAT(give("b", 0, 41),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("gather b"), HasSubstr("41 bytes"),
+                             HasSubstr("60 of 100"))));
+  EXPECT_OK(give("b", 0, 40));
+  // What one round gives up, another may have.
+  EXPECT_OK(give("before", 0, 0));
+  EXPECT_OK(give("c", 0, 20));
+  EXPECT_FALSE(give("c", 1, 1).ok());
 }
 
 TEST(Gathering, NamesWhoIsMissing) {
