@@ -74,7 +74,11 @@ INSTANTIATE_TEST_SUITE_P(All, ServerLogOfRule,
                                          optim::UpdateRule(optim::Momentum{}),
                                          optim::UpdateRule(optim::Adam{}),
                                          optim::UpdateRule(optim::Adagrad{}),
+                                         optim::UpdateRule(optim::Adamax{}),
                                          optim::UpdateRule(optim::RmsProp{}),
+                                         optim::UpdateRule(optim::Adadelta{}),
+                                         optim::UpdateRule(optim::Lamb{}),
+                                         optim::UpdateRule(optim::Lars{}),
                                          optim::UpdateRule(optim::Ftrl{})));
 
 // Servers end in the middle of steps, with and without checkpoints; one that
