@@ -452,6 +452,24 @@ void AddTensors(Corpus& corpus) {
   corpus.Add("tensor_file", "plain", 1, plain);
 }
 
+// Those that Python wrote, and a header on its own.
+void AddContainers(Corpus& corpus, const Path& written) {
+  const Result<std::vector<std::string>> names = base::ListFolder(written);
+  Check(names.status());
+  for (const std::string& name : *names) {
+    const Result<std::string> bytes = base::ReadFile(written / name);
+    Check(bytes.status());
+    corpus.Add("container", name, 0, *bytes);
+    if (name == "state") corpus.Add("container", "mended", 1, *bytes);
+  }
+  const std::string_view blob = "four";
+  std::string file;
+  AppendPart(file,
+             base::Concat(R"({"root": {"dict": [["b", {"bytes": 0}]]}, )",
+                          R"("blobs": [[64, 4, )", base::Crc32c(blob), "]]}"));
+  corpus.Add("container", "header", 2, file + std::string(blob));
+}
+
 }  // namespace
 }  // namespace fleet::fuzz
 
@@ -467,6 +485,8 @@ int main(int argc, char** argv) {
   AddMembership(corpus);
   AddPrograms(corpus);
   AddTensors(corpus);
+  AddContainers(corpus, fleet::base::Path(argv[1]) /
+                            "../../../python/tests/data/containers");
   AddDescriptions(corpus);
   AddSaves(corpus, folder);
   AddMessages(corpus, folder);
