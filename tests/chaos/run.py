@@ -55,9 +55,10 @@ def small_disk(folder):
         subprocess.run(["umount", "-l", disk], check=True)
 
 
-def storm(seed, kinds="kill", timeout=900, shim=True, **options):
-    """One round; the driver's line, or its failure with the ends of all logs."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="fleet-chaos-"))
+def storm(seed, kinds="kill", timeout=900, shim=True, within=None, **options):
+    """One round; the driver's line, or its failure with the ends of all logs. `within`
+    is the folder that has the logs."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="fleet-chaos-", dir=within))
     options = {"server": BINARIES / "fleet_server", "folder": folder, **options}
     options |= {"seed": seed, "kinds": kinds}
     if shim:

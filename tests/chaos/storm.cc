@@ -12,8 +12,9 @@
 //   sync:  exactly the steps that are done
 //
 // An asynchronous update of the dense parameter, of which each server has a
-// part, is a turn: a save, which is made once in a while, has one value in all
-// of it, unless one of the servers refused an update for want of room.
+// part, is a turn: a save, which is made once in a while (not with --saves 0),
+// has one value in all of it, unless one of the servers refused an update for
+// want of room.
 //
 // In the end, with servers at rest, values below what was acknowledged are lost
 // updates, values above what was begun are updates that were applied twice.
@@ -22,7 +23,7 @@
 //         [--kinds kill,stop,...] [--servers 2] [--workers 2] [--rows 1000]
 //         [--dim 2] [--filled 0] [--log-mb 8] [--pause-ms 100] [--seed 1]
 //         [--sync 0] [--busy-seconds 10] [--heartbeat-timeout 10] [--shim LIB]
-//         [--disk DIR]
+//         [--disk DIR] [--saves 1]
 //
 // With --filled all rows are there before the first event; --log-mb 0 is the
 // limit that servers have by themselves; --pause-ms is the longest pause before
@@ -245,7 +246,9 @@ class Worker final {
             Pushed(client_.PushDenseMany(gradients, Soon()), of_weights));
         RETURN_IF_ERROR(client_.EndTurn(turn, Soon()));
       }
-      if (index_ == 0 && i % 64 == 0) RETURN_IF_ERROR(CheckSave());
+      if (index_ == 0 && i % 64 == 0 && flags_.Number("saves", 1) != 0) {
+        RETURN_IF_ERROR(CheckSave());
+      }
       if (i % 4 == 0) RETURN_IF_ERROR(CheckRows(keys));
       if (i % 32 == 0) RETURN_IF_ERROR(CheckWeights());
       if (index_ == 0 && history_.wants_view() != 0) {
