@@ -93,21 +93,25 @@ def test_binaries_are_hardened(path):
     symbols = list(elf.symbols())
     imported = {name for name, _, address in symbols if address is None}
     assert "__stack_chk_fail" in imported
-    if path.name in ("libfleet_core.so", "fleetrun"):
+    # Others call nothing that has a checked form.
+    if path.name in ("libfleet.so", "libfleet_core.so", "fleetrun", "fleet_server"):
         assert any(n.startswith("__") and n.endswith("_chk") for n in imported)
 
 
 # Only x86-64 has these marks.
 if platform.machine() == "x86_64":
-
-    @pytest.mark.parametrize("name", ["libfleet.so", "libfleet_core.so"])
-    def test_targets_of_indirect_jumps_are_marked(name):
-        elf = Elf(LIBRARIES / name)
+    # Modules export what they are asked for by name; programs and _core nothing of ours.
+    @pytest.mark.parametrize("path", binaries(), ids=lambda path: path.name)
+    def test_targets_of_indirect_jumps_are_marked(path):
+        elf = Elf(path)
         functions = [
             elf.offset(address)
             for symbol, kind, address in elf.symbols()
-            if kind == STT_FUNC and address and "5fleet" in symbol
+            if kind == STT_FUNC and address and "fleet" in symbol.lower()
         ]
-        assert len(functions) > 500
+        if path.name in ("libfleet.so", "libfleet_core.so"):
+            assert len(functions) > 500
+        elif path.name.startswith("libfleet"):
+            assert functions
         marked = sum(elf.data[at : at + 4] == ENDBR64 for at in functions)
-        assert marked > 0.99 * len(functions)
+        assert marked >= 0.99 * len(functions)
