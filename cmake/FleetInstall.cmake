@@ -11,6 +11,9 @@ if(FLEET_BUILD_PYTHON)
           LIBRARY DESTINATION paddle/_lib COMPONENT package EXCLUDE_FROM_ALL)
   install(FILES ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/torch_version
           DESTINATION paddle/_lib COMPONENT package EXCLUDE_FROM_ALL)
+  install(DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/generated
+          DESTINATION paddle/_lib COMPONENT package EXCLUDE_FROM_ALL
+          FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
 endif()
 
 # fleetrun: bin/ for C++ users, and in a wheel the folder of scripts, where it is

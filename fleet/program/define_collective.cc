@@ -47,7 +47,7 @@ Types ScatterShape(const OpTypes& t) {
 
 }  // namespace
 
-void DefineCollectiveOps(OpRegistry& ops) {
+void DefineCollectiveOps(OpDefiner& ops) {
   // Begins the sum of a bucket of tensors over all ranks, or the mean with
   // `average`, and returns. Out names the variables of X; nobody touches them
   // before c_allreduce_wait of the same bucket. With `blocking`, there is no

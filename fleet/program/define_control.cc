@@ -42,7 +42,7 @@ Types TakenShape(const OpTypes& t) {
 
 }  // namespace
 
-void DefineControlOps(OpRegistry& ops) {
+void DefineControlOps(OpDefiner& ops) {
   // Runs the body `sub_block` if Cond is true. Input: what the body reads of
   // the blocks around it; Out: what it writes there, untouched if it does not
   // run. `sub_block` is an attribute of its own kind and not listed here.

@@ -136,7 +136,7 @@ ShapeRule ConvTransposeShape(size_t rank) {
   };
 }
 
-void DefineConvolutions(OpRegistry& ops) {
+void DefineConvolutions(OpDefiner& ops) {
   const std::string window =
       "; strides: ints = [1], paddings: ints = [0], dilations: ints = [1], "
       "groups: int = 1, padding_algorithm: string = 'EXPLICIT', "
@@ -245,7 +245,7 @@ ShapeRule AnyPoolShape(size_t rank) {
   };
 }
 
-void DefinePools(OpRegistry& ops) {
+void DefinePools(OpDefiner& ops) {
   const std::string window =
       "(X; ksize: ints, strides: ints = [], paddings: ints = [0], "
       "ceil_mode: bool = false, padding_algorithm: string = 'EXPLICIT', "
@@ -437,7 +437,7 @@ Types Pad2dShape(const OpTypes& t) {
   return Padded(t.in("X"), t.attr<Ints>("paddings"), last ? 1 : 2, 2);
 }
 
-void DefineGrids(OpRegistry& ops) {
+void DefineGrids(OpDefiner& ops) {
   ops.Define(
       "pad3d(X; paddings: ints, mode: string = 'constant', "
       "value: float = 0.0) -> Out",
@@ -458,9 +458,15 @@ void DefineGrids(OpRegistry& ops) {
       "-> Out",
       PixelShuffleShape, "Out' -> X'");
   ops.Define(
-      "grid_sampler(X, Grid; mode: string = 'bilinear', "
-      "padding_mode: string = 'zeros', align_corners: bool = true) -> Output",
-      GridSampleShape, "X, Grid, Output' -> X', Grid'");
+         "grid_sampler(X, Grid; mode: string = 'bilinear', "
+         "padding_mode: string = 'zeros', align_corners: bool = true) -> "
+         "Output",
+         GridSampleShape, "X, Grid, Output' -> X', Grid'")
+      .Python(
+          "nn.functional.vision.grid_sample(x, grid, mode, padding_mode, "
+          "align_corners, name)",
+          "x at the places that grid [N, H, W, 2] names, in coordinates from "
+          "-1 to 1.");
   ops.Define(
       "affine_grid(Theta; output_shape: ints, align_corners: bool = true) -> "
       "Output",
@@ -476,7 +482,7 @@ void DefineGrids(OpRegistry& ops) {
 
 }  // namespace
 
-void DefineConvOps(OpRegistry& ops) {
+void DefineConvOps(OpDefiner& ops) {
   DefineConvolutions(ops);
   DefinePools(ops);
   DefineGrids(ops);

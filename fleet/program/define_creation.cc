@@ -147,7 +147,7 @@ Types MeshgridShape(const OpTypes& t) {
   return out;
 }
 
-void DefineConstants(OpRegistry& ops) {
+void DefineConstants(OpDefiner& ops) {
   ops.Define(
       "fill_constant(ShapeTensor?, ValueTensor?; shape: ints = [], "
       "value: float = 0.0, str_value: string = '', dtype: dtype = none) "
@@ -198,7 +198,7 @@ void DefineConstants(OpRegistry& ops) {
       EyeShape);
 }
 
-void DefinePatterns(OpRegistry& ops) {
+void DefinePatterns(OpDefiner& ops) {
   ops.Define("tril_triu(X; diagonal: int = 0, lower: bool = true) -> Out",
              TrilTriuShape, "Out' -> X'");
   ops.Define("diag_v2(X; offset: int = 0, padding_value: float = 0.0) -> Out",
@@ -239,7 +239,7 @@ Types MultinomialShape(const OpTypes& t) {
   return One(DType::kInt64, dims);
 }
 
-void DefineRandom(OpRegistry& ops) {
+void DefineRandom(OpDefiner& ops) {
   // A seed of 0 draws from the generator of the process.
   ops.Define(
       "gaussian_random(ShapeTensor?; shape: ints = [], mean: float = 0.0, "
@@ -260,17 +260,24 @@ void DefineRandom(OpRegistry& ops) {
       RandintShape);
   ops.Define("randperm(; n: int, seed: int = 0, dtype: dtype = int64) -> Out!",
              RandpermShape);
-  ops.Define("bernoulli(X) -> Out!", SameAs("X"));
-  ops.Define("poisson(X) -> Out!", SameAs("X"));
+  ops.Define("bernoulli(X) -> Out!", SameAs("X"))
+      .Python("tensor.random.bernoulli(x, name)",
+              "Ones with the probabilities in x, and zeros.");
+  ops.Define("poisson(X) -> Out!", SameAs("X"))
+      .Python("tensor.random.poisson(x, name)",
+              "Counts from the Poisson distributions with the rates in x.");
   ops.Define(
-      "multinomial(X; num_samples: int = 1, replacement: bool = false) -> "
-      "Out!",
-      MultinomialShape);
+         "multinomial(X; num_samples: int = 1, replacement: bool = false) -> "
+         "Out!",
+         MultinomialShape)
+      .Python("tensor.random.multinomial(x, num_samples, replacement, name)",
+              "Indices drawn with probabilities in proportion to x, along its "
+              "last dimension.");
 }
 
 }  // namespace
 
-void DefineCreationOps(OpRegistry& ops) {
+void DefineCreationOps(OpDefiner& ops) {
   DefineConstants(ops);
   DefinePatterns(ops);
   DefineRandom(ops);

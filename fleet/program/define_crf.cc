@@ -103,7 +103,7 @@ Types DecodingShape(const OpTypes& t) {
 
 }  // namespace
 
-void DefineCrfOps(OpRegistry& ops) {
+void DefineCrfOps(OpDefiner& ops) {
   // LogLikelihood: for each sequence minus the logarithm of the probability of
   // its labels, a cost. The others are what the way there left: the share of
   // each tag among all ways that end in it, and exponents of the scores, those

@@ -2,12 +2,12 @@
 #ifndef FLEET_PROGRAM_DEFINE_CRF_H_
 #define FLEET_PROGRAM_DEFINE_CRF_H_
 
-#include "fleet/program/op_def.h"
+#include "fleet/program/op_definer.h"
 
 namespace fleet::program {
 
 // linear_chain_crf and crf_decoding.
-void DefineCrfOps(OpRegistry& ops);
+void DefineCrfOps(OpDefiner& ops);
 
 }  // namespace fleet::program
 

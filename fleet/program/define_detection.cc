@@ -89,7 +89,7 @@ Types DeformableShape(const OpTypes& t) {
       {t.in("Input").dtype, {input[0], filter[0], spatial[0], spatial[1]}}};
 }
 
-void DefineDeformableConvs(OpRegistry& ops) {
+void DefineDeformableConvs(OpDefiner& ops) {
   const std::string attrs =
       "; strides: ints = [1, 1], paddings: ints = [0, 0], "
       "dilations: ints = [1, 1], groups: int = 1, "
@@ -187,7 +187,7 @@ Types DensityPriorBoxShape(const OpTypes& t) {
   return std::vector<TensorType>{out, out};
 }
 
-void DefinePriorBoxes(OpRegistry& ops) {
+void DefinePriorBoxes(OpDefiner& ops) {
   const std::string attrs =
       "variances: floats = [0.1, 0.1, 0.2, 0.2], clip: bool = false, "
       "step_w: float = 0.0, step_h: float = 0.0, offset: float = 0.5";
@@ -223,7 +223,7 @@ std::vector<double> ExpandAspectRatios(const std::vector<double>& given,
   return ratios;
 }
 
-void DefineDetectionOps(OpRegistry& ops) {
+void DefineDetectionOps(OpDefiner& ops) {
   DefineDeformableConvs(ops);
   DefinePriorBoxes(ops);
 }

@@ -104,15 +104,19 @@ Types CropShape(const OpTypes& t) {
   return One(x.dtype, dims);
 }
 
-void DefineSlicing(OpRegistry& ops) {
+void DefineSlicing(OpDefiner& ops) {
   ops.Define(
       "slice(Input, StartsTensor?, EndsTensor?; axes: ints, starts: ints = [], "
       "ends: ints = [], decrease_axis: ints = []) -> Out",
       SliceShape, "Input, StartsTensor, EndsTensor, Out' -> Input'");
   ops.Define(
-      "strided_slice(Input; axes: ints, starts: ints, ends: ints, "
-      "strides: ints) -> Out",
-      StridedSliceShape, "Input, Out' -> Input'");
+         "strided_slice(Input; axes: ints, starts: ints, ends: ints, "
+         "strides: ints) -> Out",
+         StridedSliceShape, "Input, Out' -> Input'")
+      .Python(
+          "tensor.manipulation.strided_slice(x, axes, starts, ends, strides, "
+          "name)",
+          "Every strides-th element from starts to ends along each of `axes`.");
   ops.Define(
       "crop_tensor(X, ShapeTensor?, OffsetsTensor?; shape: ints = [], "
       "offsets: ints = []) -> Out",
@@ -275,24 +279,44 @@ Types PutAlongAxisShape(const OpTypes& t) {
   return std::vector<TensorType>{x};
 }
 
-void DefineGathering(OpRegistry& ops) {
+void DefineGathering(OpDefiner& ops) {
   ops.Define("gather(X, Index; axis: int = 0) -> Out", SelectAlong("axis"),
-             "X, Index, Out' -> X'");
+             "X, Index, Out' -> X'")
+      .Python(
+          "tensor.manipulation.gather(x, index, axis=None, name)",
+          "The slices of x along `axis` (0 without one) that `index` numbers.");
   ops.Define("index_select(X, Index; dim: int = 0) -> Out", SelectAlong("dim"),
-             "X, Index, Out' -> X'");
+             "X, Index, Out' -> X'")
+      .Python("tensor.manipulation.index_select(x, index, axis, name)",
+              "The slices of x along `axis` that `index` numbers.");
   ops.Define("gather_nd(X, Index) -> Out", GatherNdShape,
-             "X, Index, Out' -> X'");
+             "X, Index, Out' -> X'")
+      .Python(
+          "tensor.manipulation.gather_nd(x, index, name)",
+          "The parts of x at the positions in the last dimension of `index`.");
   ops.Define("index_sample(X, Index) -> Out", IndexSampleShape,
-             "X, Index, Out' -> X'");
+             "X, Index, Out' -> X'")
+      .Python("tensor.manipulation.index_sample(x, index)",
+              "From each row of x the elements that the same row of `index` "
+              "numbers.");
   ops.Define("take_along_axis(Input, Index; Axis: int) -> Result",
-             TakeAlongAxisShape, "Input, Index, Result' -> Input'");
+             TakeAlongAxisShape, "Input, Index, Result' -> Input'")
+      .Python("tensor.manipulation.take_along_axis(arr, indices, axis)",
+              "The elements of each line along `axis` that the same line of "
+              "indices numbers.");
 }
 
-void DefineScattering(OpRegistry& ops) {
+void DefineScattering(OpDefiner& ops) {
   ops.Define("scatter(X, Ids, Updates; overwrite: bool = true) -> Out",
-             ScatterShape, "Ids, Out' -> X', Updates'");
+             ScatterShape, "Ids, Out' -> X', Updates'")
+      .Python("tensor.manipulation.scatter(x, index, updates, overwrite, name)",
+              "x with rows `index` replaced by `updates`, or by their sums if "
+              "not overwrite.");
   ops.Define("scatter_nd_add(X, Index, Updates) -> Out", ScatterNdAddShape,
-             "Index, Updates, Out' -> X', Updates'");
+             "Index, Updates, Out' -> X', Updates'")
+      .Python("tensor.manipulation.scatter_nd_add(x, index, updates, name)",
+              "x with `updates` added at the positions in the last dimension "
+              "of `index`.");
   ops.Define(
       "put_along_axis(Input, Index, Value; Axis: int, "
       "Reduce: string = 'assign') -> Result",
@@ -302,7 +326,7 @@ void DefineScattering(OpRegistry& ops) {
 
 }  // namespace
 
-void DefineIndexingOps(OpRegistry& ops) {
+void DefineIndexingOps(OpDefiner& ops) {
   DefineSlicing(ops);
   DefineGathering(ops);
   DefineScattering(ops);

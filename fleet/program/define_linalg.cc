@@ -257,14 +257,23 @@ Types CosSimShape(const OpTypes& t) {
 
 }  // namespace
 
-void DefineLinalgOps(OpRegistry& ops) {
-  ops.Define("dot(X, Y) -> Out", DotShape, "X, Y, Out' -> X', Y'");
+void DefineLinalgOps(OpDefiner& ops) {
+  ops.Define("dot(X, Y) -> Out", DotShape, "X, Y, Out' -> X', Y'")
+      .Python("tensor.linalg.dot(x, y, name)",
+              "The inner product of two vectors (shape [1]), or of each pair "
+              "of rows.");
   ops.Define("addmm(Input, X, Y; Alpha: float = 1.0, Beta: float = 1.0) -> Out",
-             AddmmShape, "Input, X, Y, Out' -> Input', X', Y'");
+             AddmmShape, "Input, X, Y, Out' -> Input', X', Y'")
+      .Python("tensor.linalg.addmm(input, x, y, beta, alpha, name)",
+              "beta * input + alpha * (x @ y).");
   // 9 stands for the first dimension that is 3.
   ops.Define("cross(X, Y; dim: int = 9) -> Out", CrossShape,
-             "X, Y, Out' -> X', Y'");
-  ops.Define("kron(X, Y) -> Out", KronShape, "X, Y, Out' -> X', Y'");
+             "X, Y, Out' -> X', Y'")
+      .Python(
+          "tensor.linalg.cross(x, y, axis=None, name)",
+          "The cross product along `axis`, or the first dimension that is 3.");
+  ops.Define("kron(X, Y) -> Out", KronShape, "X, Y, Out' -> X', Y'")
+      .Python("tensor.linalg.kron(x, y, name)", "The Kronecker product.");
   ops.Define(
       "p_norm(X; porder: float = 2.0, axis: int = -1, epsilon: float = 1e-12, "
       "keepdim: bool = false, asvector: bool = false) -> Out",
@@ -274,33 +283,57 @@ void DefineLinalgOps(OpRegistry& ops) {
       "reduce_all: bool = false) -> Out",
       Reduce(), "X, Out, Out' -> X'");
   ops.Define("dist(X, Y; p: float = 2.0) -> Out", DistShape,
-             "X, Y, Out, Out' -> X', Y'");
+             "X, Y, Out, Out' -> X', Y'")
+      .Python("tensor.linalg.dist(x, y, p=2, name)",
+              "The p-norm of x - y, as shape [1].");
   ops.Define(
-      "trace(Input; offset: int = 0, axis1: int = 0, axis2: int = 1) -> Out",
-      TraceShape, "Input, Out' -> Input'");
+         "trace(Input; offset: int = 0, axis1: int = 0, axis2: int = 1) -> Out",
+         TraceShape, "Input, Out' -> Input'")
+      .Python("tensor.linalg.trace(x, offset, axis1, axis2, name)",
+              "The sum along the diagonal of two axes.");
   ops.Define("cholesky(X; upper: bool = false) -> Out", Square("X"),
-             "Out, Out' -> X'");
+             "Out, Out' -> X'")
+      .Python("tensor.linalg.cholesky(x, upper, name)",
+              "L with L @ L.T = x, or with `upper` U with U.T @ U = x.");
   ops.Define("inverse(Input) -> Output", Square("Input"),
-             "Output, Output' -> Input'");
+             "Output, Output' -> Input'")
+      .Python("tensor.linalg.inverse(x, name)",
+              "The inverse of a square matrix.");
   ops.Define("determinant(Input) -> Out", DeterminantShape,
-             "Input, Out, Out' -> Input'");
+             "Input, Out, Out' -> Input'")
+      .Python("tensor.linalg.det(x, name)", "The determinant.");
   ops.Define("slogdeterminant(Input) -> Out", SlogdetShape,
-             "Input, Out' -> Input'");
+             "Input, Out' -> Input'")
+      .Python("tensor.linalg.slogdet(x, name)",
+              "The sign of the determinant and the logarithm of its absolute "
+              "value.");
   ops.Define("svd(X; full_matrices: bool = false) -> U, S, VH", SvdShape,
-             "U, S, VH, U', S', VH' -> X'");
+             "U, S, VH, U', S', VH' -> X'")
+      .Python("tensor.linalg.svd(x, full_matrices, name)",
+              "(U, S, VH) with U @ diag(S) @ VH = x.");
   ops.Define("qr(X; mode: string = 'reduced') -> Q, R", QrShape,
              "Q, R, Q', R' -> X'");
   ops.Define("eigh(X; UPLO: string = 'L') -> Eigenvalues, Eigenvectors",
              EighShape,
              "Eigenvalues, Eigenvectors, Eigenvalues', Eigenvectors' -> X'");
   ops.Define("pinv(X; rcond: float = 1e-15, hermitian: bool = false) -> Out",
-             PinvShape, "X, Out, Out' -> X'");
-  ops.Define("matrix_power(X; n: int) -> Out", Square("X"), "X, Out' -> X'");
-  ops.Define("solve(X, Y) -> Out", SolveShape, "X, Y, Out, Out' -> X', Y'");
+             PinvShape, "X, Out, Out' -> X'")
+      .Python("tensor.linalg.pinv(x, rcond, hermitian, name)",
+              "The pseudo-inverse; singular values below rcond times the "
+              "largest count as 0.");
+  ops.Define("matrix_power(X; n: int) -> Out", Square("X"), "X, Out' -> X'")
+      .Python("tensor.linalg.matrix_power(x, n, name)",
+              "x multiplied with itself; a negative `n` takes the inverse.");
+  ops.Define("solve(X, Y) -> Out", SolveShape, "X, Y, Out, Out' -> X', Y'")
+      .Python("tensor.linalg.solve(x, y, name)", "z with x @ z = y.");
   ops.Define(
-      "triangular_solve(X, Y; upper: bool = true, transpose: bool = false, "
-      "unitriangular: bool = false) -> Out",
-      SolveShape, "X, Y, Out, Out' -> X', Y'");
+         "triangular_solve(X, Y; upper: bool = true, transpose: bool = false, "
+         "unitriangular: bool = false) -> Out",
+         SolveShape, "X, Y, Out, Out' -> X', Y'")
+      .Python(
+          "tensor.linalg.triangular_solve(x, y, upper, transpose, "
+          "unitriangular, name)",
+          "z with x @ z = y for a triangular x, or x.T with `transpose`.");
   ops.Define("cos_sim(X, Y) -> Out, XNorm!, YNorm!", CosSimShape,
              "X, Y, Out, XNorm, YNorm, Out' -> X', Y'");
 }

@@ -327,16 +327,26 @@ Types HuberShape(const OpTypes& t) {
 
 }  // namespace
 
-void DefineLossOps(OpRegistry& ops) {
+void DefineLossOps(OpDefiner& ops) {
   // Softmax, logarithm, choice of the label and reduction at once. Mean divides
   // by the weights of the labels that are not ignored, TotalWeight. Without
   // `use_softmax` Logits are probabilities and Softmax is empty.
   ops.Define(
-      "cross_entropy_loss(Logits, Label, Weight?; soft_label: bool = false, "
-      "ignore_index: int = -100, axis: int = -1, use_softmax: bool = true, "
-      "reduction: string = 'mean') -> Loss, Softmax!, TotalWeight!",
-      CrossEntropyShape,
-      "Logits, Label, Weight, Softmax, TotalWeight, Loss' -> Logits'");
+         "cross_entropy_loss(Logits, Label, Weight?; soft_label: bool = false, "
+         "ignore_index: int = -100, axis: int = -1, use_softmax: bool = true, "
+         "reduction: string = 'mean') -> Loss, Softmax!, TotalWeight!",
+         CrossEntropyShape,
+         "Logits, Label, Weight, Softmax, TotalWeight, Loss' -> Logits'")
+      .Python(
+          "nn.functional.loss.cross_entropy(input, label, weight, "
+          "ignore_index, reduction, soft_label, axis, use_softmax, name) -> "
+          "Loss",
+          "-log(softmax(input)) at the label. `label` holds class numbers, "
+          "shaped like input without `axis` or with a one there; with "
+          "soft_label a distribution, shaped like input. A label equal to "
+          "ignore_index does not count. `weight` has one number per class; the "
+          "mean is over the weights. Without use_softmax, input holds "
+          "probabilities.");
   ops.Define(
       "softmax_with_cross_entropy(Logits, Label; soft_label: bool = false, "
       "ignore_index: int = -100, numeric_stable_mode: bool = true, "
@@ -351,25 +361,43 @@ void DefineLossOps(OpRegistry& ops) {
   ops.Define("cross_entropy2(X, Label; ignore_index: int = -100) -> Y, MatchX!",
              CrossEntropy2Shape, "X, Label, MatchX, Y' -> X'");
   ops.Define(
-      "nll_loss(X, Label, Weight?; ignore_index: int = -100, "
-      "reduction: string = 'mean') -> Out, Total_weight!",
-      NllLossShape, "X, Label, Weight, Total_weight, Out' -> X'");
+         "nll_loss(X, Label, Weight?; ignore_index: int = -100, "
+         "reduction: string = 'mean') -> Out, Total_weight!",
+         NllLossShape, "X, Label, Weight, Total_weight, Out' -> X'")
+      .Python(
+          "nn.functional.loss.nll_loss(input, label, weight, ignore_index, "
+          "reduction, name) -> Out",
+          "-input at the label; input [N, C, ...] holds logarithms of "
+          "probabilities.");
 
-  for (const char* name : {"mse_loss", "l1_loss"}) {
-    ops.Define(
-        std::string(name) + "(Input, Label; reduction: string = 'mean') -> Out",
-        PairLoss("Input", "Label"), "Input, Label, Out' -> Input', Label'");
-  }
+  const auto pair_loss = [&](const std::string& name, const char* help) {
+    ops.Define(name + "(Input, Label; reduction: string = 'mean') -> Out",
+               PairLoss("Input", "Label"),
+               "Input, Label, Out' -> Input', Label'")
+        .Python(
+            "nn.functional.loss." + name + "(input, label, reduction, name)",
+            help);
+  };
+  pair_loss("mse_loss", "(input - label) squared.");
+  pair_loss("l1_loss", "|input - label|.");
   ops.Define(
-      "smooth_l1(Input, Label; delta: float = 1.0, "
-      "reduction: string = 'mean') -> Out",
-      PairLoss("Input", "Label"), "Input, Label, Out' -> Input', Label'");
+         "smooth_l1(Input, Label; delta: float = 1.0, "
+         "reduction: string = 'mean') -> Out",
+         PairLoss("Input", "Label"), "Input, Label, Out' -> Input', Label'")
+      .Python(
+          "nn.functional.loss.smooth_l1_loss(input, label, reduction, delta, "
+          "name)",
+          "Half the square of the difference d where it is below delta, beyond "
+          "it delta |d| - delta^2 / 2.");
   ops.Define("kldiv_loss(X, Target; reduction: string = 'mean') -> Loss",
              PairLoss("X", "Target"), "X, Target, Loss' -> X', Target'");
 
   ops.Define("log_loss(Predicted, Labels; epsilon: float = 1e-4) -> Loss",
              SameShapes("Predicted", "Labels"),
-             "Predicted, Labels, Loss' -> Predicted', Labels'");
+             "Predicted, Labels, Loss' -> Predicted', Labels'")
+      .Python("nn.functional.loss.log_loss(input, label, epsilon, name)",
+              "-label log(input + epsilon) - (1 - label) log(1 - input + "
+              "epsilon), for each element.");
   ops.Define("bce_loss(X, Label) -> Out", SameShapes("X", "Label"),
              "X, Label, Out' -> X', Label'");
   ops.Define("sigmoid_cross_entropy_with_logits(X, Label) -> Out",

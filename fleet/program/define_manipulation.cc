@@ -174,18 +174,30 @@ Types Flatten2Shape(const OpTypes& t) {
                                    NumElements(Dims(middle, x.dims.end()))}}};
 }
 
-void DefineReshaping(OpRegistry& ops) {
-  ops.Define("transpose2(X; axis: ints) -> Out", TransposeShape, "Out' -> X'");
+void DefineReshaping(OpDefiner& ops) {
+  ops.Define("transpose2(X; axis: ints) -> Out", TransposeShape, "Out' -> X'")
+      .Python("tensor.manipulation.transpose(x, perm, name)",
+              "Dimensions in the order `perm`.");
   ops.Define("reshape2(X, ShapeTensor?; shape: ints = []) -> Out", ReshapeShape,
              "X, Out' -> X'");
   ops.Define(
-      "flatten_contiguous_range(X; start_axis: int = 1, stop_axis: int = -1) "
-      "-> Out",
-      FlattenShape, "X, Out' -> X'");
+         "flatten_contiguous_range(X; start_axis: int = 1, stop_axis: int = "
+         "-1) "
+         "-> Out",
+         FlattenShape, "X, Out' -> X'")
+      .Python(
+          "tensor.manipulation.flatten(x, start_axis=0, stop_axis, name)",
+          "Dimensions start_axis to stop_axis, both included, joined to one.");
   ops.Define("squeeze2(X; axes: ints = []) -> Out", SqueezeShape,
-             "X, Out' -> X'");
+             "X, Out' -> X'")
+      .Python("tensor.manipulation.squeeze(x, axis=None, name)",
+              "Without the dimensions of size 1: all, or those of `axis` that "
+              "are.");
   ops.Define("unsqueeze2(X; axes: ints) -> Out", UnsqueezeShape,
-             "X, Out' -> X'");
+             "X, Out' -> X'")
+      .Python("tensor.manipulation.unsqueeze(x, axis, name)",
+              "With dimensions of size 1 inserted, one after the other, at "
+              "`axis`.");
   ops.Define("flatten2(X; axis: int = 1) -> Out", Flatten2Shape,
              "X, Out' -> X'");
 }
@@ -307,14 +319,24 @@ Types UnbindShape(const OpTypes& t) {
   return std::vector<TensorType>(size, part);
 }
 
-void DefineJoining(OpRegistry& ops) {
-  ops.Define("concat(X*; axis: int = 0) -> Out", ConcatShape, "X, Out' -> X'");
-  ops.Define("stack(X*; axis: int = 0) -> Y", StackShape, "Y' -> X'");
+void DefineJoining(OpDefiner& ops) {
+  ops.Define("concat(X*; axis: int = 0) -> Out", ConcatShape, "X, Out' -> X'")
+      .Python("tensor.manipulation.concat(x, axis, name)",
+              "The tensors of the list x one after the other along `axis`.");
+  ops.Define("stack(X*; axis: int = 0) -> Y", StackShape, "Y' -> X'")
+      .Python("tensor.manipulation.stack(x, axis, name)",
+              "The tensors of the list x beside each other along a new "
+              "dimension `axis`.");
   ops.Define(
       "split(X; num: int = 0, sections: ints = [], axis: int = 0) -> Out*",
       SplitShape, "Out' -> X'");
   ops.Define("unstack(X; axis: int = 0, num: int = 0) -> Y*", UnbindShape,
-             "Y' -> X'");
+             "Y' -> X'")
+      .Python("tensor.manipulation.unbind(input, axis, name)",
+              "The slices of the tensor along `axis`, without that dimension.")
+      .Python("tensor.manipulation.unstack(x, axis, num=None, name)",
+              "The slices of x along `axis`, without that dimension; `num` is "
+              "their number.");
 }
 
 // ---- copies along dimensions
@@ -443,19 +465,28 @@ Types ExpandTimesShape(const OpTypes& t) {
   return std::vector<TensorType>{out};
 }
 
-void DefineCopying(OpRegistry& ops) {
+void DefineCopying(OpDefiner& ops) {
   ops.Define("expand_v2(X, ShapeTensor?; shape: ints = []) -> Out", ExpandShape,
              "X, Out' -> X'");
-  ops.Define("expand_as_v2(X, Y) -> Out", ExpandAsShape, "X, Out' -> X'");
+  ops.Define("expand_as_v2(X, Y) -> Out", ExpandAsShape, "X, Out' -> X'")
+      .Python("tensor.manipulation.expand_as(x, y, name)",
+              "x repeated along dimensions of size 1 to the shape of y.");
   ops.Define("tile(X, RepeatTimes?; repeat_times: ints = []) -> Out", TileShape,
              "X, Out' -> X'");
   ops.Define(
       "repeat_interleave(X, RepeatsTensor?; Repeats: int = 1, dim: int = 0) "
       "-> Out",
       RepeatInterleaveShape, "X, RepeatsTensor, Out' -> X'");
-  ops.Define("flip(X; axis: ints) -> Out", AxesOfX("axis"), "Out' -> X'");
+  ops.Define("flip(X; axis: ints) -> Out", AxesOfX("axis"), "Out' -> X'")
+      .Python("tensor.manipulation.flip(x, axis, name)",
+              "Reversed along the dimensions `axis`.")
+      .Python("tensor.manipulation.reverse(x, axis, name)",
+              "Reversed along the dimensions `axis`.");
   ops.Define("roll(X; shifts: ints, axis: ints = []) -> Out", AxesOfX("axis"),
-             "Out' -> X'");
+             "Out' -> X'")
+      .Python("tensor.manipulation.roll(x, shifts, axis=None, name)",
+              "Elements shifted along `axis` (of the flat tensor without one), "
+              "and those pushed out brought back at the other end.");
   ops.Define("expand(X; expand_times: ints) -> Out", ExpandTimesShape,
              "X, Out' -> X'");
 }
@@ -493,7 +524,7 @@ Types AsComplexShape(const OpTypes& t) {
              Dims(x.dims.begin(), x.dims.end() - 1));
 }
 
-void DefineFacts(OpRegistry& ops) {
+void DefineFacts(OpDefiner& ops) {
   ops.Define("cast(X; in_dtype: dtype, out_dtype: dtype) -> Out", CastShape,
              "Out' -> X'");
   ops.Define("assign(X) -> Out", SameAs("X"), "Out' -> X'");
@@ -501,18 +532,31 @@ void DefineFacts(OpRegistry& ops) {
              "Out' -> X'");
   ops.Define("shape(Input) -> Out!", ShapeShape);
   ops.Define("size(Input) -> Out!",
-             [](const OpTypes&) -> Types { return One(DType::kInt64, {1}); });
+             [](const OpTypes&) -> Types { return One(DType::kInt64, {1}); })
+      .Python("tensor.manipulation.numel(x, name)",
+              "The number of elements, as an int64 tensor.");
   ops.Define(
-      "shard_index(X; index_num: int, nshards: int, shard_id: int, "
-      "ignore_value: int = -1) -> Out!",
-      SameAs("X"));
-  ops.Define("as_real(X) -> Out", AsRealShape, "Out' -> X'");
-  ops.Define("as_complex(X) -> Out", AsComplexShape, "Out' -> X'");
+         "shard_index(X; index_num: int, nshards: int, shard_id: int, "
+         "ignore_value: int = -1) -> Out!",
+         SameAs("X"))
+      .Python(
+          "tensor.manipulation.shard_index(input, index_num, nshards, "
+          "shard_id, ignore_value)",
+          "The place of each index within shard `shard_id` of `nshards`, or "
+          "ignore_value for those of other shards.");
+  ops.Define("as_real(X) -> Out", AsRealShape, "Out' -> X'")
+      .Python(
+          "tensor.manipulation.as_real(x, name)",
+          "A complex tensor as pairs of real numbers in a new last dimension.");
+  ops.Define("as_complex(X) -> Out", AsComplexShape, "Out' -> X'")
+      .Python(
+          "tensor.manipulation.as_complex(x, name)",
+          "Pairs of real numbers in the last dimension as complex numbers.");
 }
 
 }  // namespace
 
-void DefineManipulationOps(OpRegistry& ops) {
+void DefineManipulationOps(OpDefiner& ops) {
   DefineReshaping(ops);
   DefineJoining(ops);
   DefineCopying(ops);

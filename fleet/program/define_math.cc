@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <initializer_list>
 #include <string>
 
 #include "fleet/program/define_ops.h"
@@ -87,52 +88,151 @@ Result<std::vector<TensorType>> AllToOne(const OpTypes& t) {
   return std::vector<TensorType>{{t.in("X").dtype, {1}}};
 }
 
-void DefineUnary(OpRegistry& ops) {
+struct Named {
+  const char* name;
+  const char* help;
+};
+
+// Where function and op have one name.
+std::string MathFace(const std::string& name, bool twin = false) {
+  std::string face = "tensor.math." + name + "(x, name)";
+  return twin ? face + "; " + name + "_" : face;
+}
+
+// The face of a function of nn.functional, and of the layer of it.
+std::string ActivationFace(const std::string& function,
+                           const std::string& layer) {
+  return "nn.functional.activation." + function + "(x, name); " + layer;
+}
+
+void DefineUnary(OpDefiner& ops) {
   // The gradient needs the input ...
-  for (const char* name :
-       {"abs", "square", "sign", "silu", "mish", "tanhshrink", "logsigmoid"}) {
-    ops.Define(std::string(name) + "(X) -> Out", SameAs("X"), "X, Out' -> X'");
+  const std::string x_grad = "X, Out' -> X'";
+  const auto of_x = [&](const char* name) -> OpDefiner& {
+    return ops.Define(std::string(name) + "(X) -> Out", SameAs("X"), x_grad);
+  };
+  of_x("abs").Python(MathFace("abs"),
+                     "The absolute value, element by element.");
+  of_x("square").Python(MathFace("square"), "x * x, element by element.");
+  of_x("sign").Python(MathFace("sign"), "-1, 0 or 1, element by element.");
+  of_x("silu").Python(ActivationFace("silu", "Silu"), "x sigmoid(x).");
+  of_x("mish").Python(ActivationFace("mish", "Mish"), "x tanh(softplus(x)).");
+  of_x("tanhshrink")
+      .Python(ActivationFace("tanhshrink", "Tanhshrink"), "x - tanh(x).");
+  of_x("logsigmoid")
+      .Python(ActivationFace("log_sigmoid", "LogSigmoid"), "log(sigmoid(x)).");
+  for (const auto& [name, help] :
+       std::initializer_list<Named>{{"log", "The natural logarithm"},
+                                    {"log1p", "log(1 + x), exact near zero"},
+                                    {"log2", "The logarithm to base 2"},
+                                    {"log10", "The logarithm to base 10"},
+                                    {"sin", "The sine"},
+                                    {"cos", "The cosine"},
+                                    {"tan", "The tangent"},
+                                    {"asin", "The inverse sine"},
+                                    {"acos", "The inverse cosine"},
+                                    {"atan", "The inverse tangent"},
+                                    {"sinh", "The hyperbolic sine"},
+                                    {"cosh", "The hyperbolic cosine"},
+                                    {"erf", "The error function"},
+                                    {"expm1", "exp(x) - 1, exact near zero"}}) {
+    ops.Define(std::string(name) + "(X) -> Out", FloatingX, x_grad)
+        .Python(MathFace(name), std::string(help) + ", element by element.");
   }
-  for (const char* name :
-       {"log", "log1p", "log2", "log10", "sin", "cos", "tan", "asin", "acos",
-        "atan", "sinh", "cosh", "erf", "expm1", "softsign"}) {
-    ops.Define(std::string(name) + "(X) -> Out", FloatingX, "X, Out' -> X'");
-  }
+  ops.Define("softsign(X) -> Out", FloatingX, "X, Out' -> X'")
+      .Python("nn.functional.activation.softsign(x, name); Softsign",
+              "x / (1 + |x|).");
   ops.Define(
       "nan_to_num(X; nan: float = 0.0, posinf: float, neginf: float) -> Out",
-      SameAs("X"), "X, Out' -> X'");
+      SameAs("X"), x_grad);
   // ... or the output ...
-  ops.Define("relu(X) -> Out", SameAs("X"), "Out, Out' -> X'");
-  for (const char* name :
-       {"tanh", "sigmoid", "exp", "sqrt", "rsqrt", "reciprocal"}) {
-    ops.Define(std::string(name) + "(X) -> Out", FloatingX, "Out, Out' -> X'");
+  ops.Define("relu(X) -> Out", SameAs("X"), "Out, Out' -> X'")
+      .Python("nn.functional.activation.relu(x, name); relu_; ReLU",
+              "max(x, 0).");
+  for (const auto& [name, help] :
+       std::initializer_list<Named>{{"exp", "e to the power of x"},
+                                    {"sqrt", "The square root"},
+                                    {"rsqrt", "1 / sqrt(x)"},
+                                    {"reciprocal", "1 / x"}}) {
+    ops.Define(std::string(name) + "(X) -> Out", FloatingX, "Out, Out' -> X'")
+        .Python(MathFace(name, true),
+                std::string(help) + ", element by element.");
   }
+  ops.Define("tanh(X) -> Out", FloatingX, "Out, Out' -> X'")
+      .Python(MathFace("tanh", true),
+              "The hyperbolic tangent, element by element.")
+      .Python(ActivationFace("tanh", "Tanh"), "The hyperbolic tangent.");
+  ops.Define("sigmoid(X) -> Out", FloatingX, "Out, Out' -> X'")
+      .Python(MathFace("sigmoid"), "1 / (1 + exp(-x)), element by element.")
+      .Python(ActivationFace("sigmoid", "Sigmoid"), "1 / (1 + exp(-x)).");
   ops.Define("stanh(X; scale_a: float = 0.67, scale_b: float = 1.7159) -> Out",
-             FloatingX, "Out, Out' -> X'");
+             FloatingX, "Out, Out' -> X'")
+      .Python("tensor.math.stanh(x, scale_a, scale_b, name)",
+              "scale_b * tanh(scale_a * x).");
   // ... or nothing but the gradient, which is zero.
-  for (const char* name : {"floor", "ceil", "round", "trunc"}) {
-    ops.Define(std::string(name) + "(X) -> Out", SameAs("X"), "Out' -> X'");
+  for (const auto& [name, help] : std::initializer_list<Named>{
+           {"floor", "The greatest integer that is not above"},
+           {"ceil", "The least integer that is not below"},
+           {"round", "The nearest integer"}}) {
+    ops.Define(std::string(name) + "(X) -> Out", SameAs("X"), "Out' -> X'")
+        .Python(MathFace(name, true),
+                std::string(help) + ", element by element.");
   }
-  for (const char* name : {"isnan_v2", "isinf_v2", "isfinite_v2"}) {
-    ops.Define(std::string(name) + "(X) -> Out!",
-               SameShapeAs("X", DType::kBool));
+  ops.Define("trunc(X) -> Out", SameAs("X"), "Out' -> X'")
+      .Python("tensor.math.trunc(input, name)",
+              "The integer part, element by element.");
+  for (const auto& [name, help] : std::initializer_list<Named>{
+           {"isnan", "Whether an element is not a number."},
+           {"isinf", "Whether an element is infinite."},
+           {"isfinite", "Whether an element is neither infinite nor NaN."}}) {
+    ops.Define(std::string(name) + "_v2(X) -> Out!",
+               SameShapeAs("X", DType::kBool))
+        .Python("tensor.logic." + std::string(name) + "(x, name)", help);
   }
 }
 
-void DefineBinary(OpRegistry& ops) {
+// A function of x and y, one of which may be a number.
+std::string PairFace(const std::string& name, bool twin = false) {
+  std::string face = "tensor.math." + name + "(x|number, y|number, name)";
+  return twin ? face + "; " + name + "_" : face;
+}
+
+std::string PairHelp(const char* help) {
+  return std::string(help) + ", element by element, with broadcasting.";
+}
+
+void DefineBinary(OpDefiner& ops) {
   const std::string grad = "X, Y, Out' -> X', Y'";
-  for (const char* name :
-       {"elementwise_add", "elementwise_sub", "elementwise_mul",
-        "elementwise_max", "elementwise_min", "elementwise_fmax",
-        "elementwise_fmin", "elementwise_pow", "elementwise_mod"}) {
-    ops.Define(std::string(name) + "(X, Y; axis: int = -1) -> Out",
-               BroadcastXY(), grad);
-  }
-  ops.Define("elementwise_div(X, Y; axis: int = -1) -> Out", FloatingXY, grad);
+  const auto elementwise = [&](const char* name) -> OpDefiner& {
+    return ops.Define(
+        "elementwise_" + std::string(name) + "(X, Y; axis: int = -1) -> Out",
+        BroadcastXY(), grad);
+  };
+  elementwise("add").Python(PairFace("add", true), PairHelp("x + y"));
+  elementwise("sub").Python(PairFace("subtract", true), PairHelp("x - y"));
+  elementwise("mul").Python(PairFace("multiply", true), PairHelp("x * y"));
+  elementwise("max").Python(PairFace("maximum"),
+                            PairHelp("The larger of x and y"));
+  elementwise("min").Python(PairFace("minimum"),
+                            PairHelp("The smaller of x and y"));
+  elementwise("fmax").Python(PairFace("fmax"),
+                             PairHelp("The larger; NaN only if both are"));
+  elementwise("fmin").Python(PairFace("fmin"),
+                             PairHelp("The smaller; NaN only if both are"));
+  elementwise("pow");
+  elementwise("mod")
+      .Python(PairFace("mod"), PairHelp("x modulo y, with the sign of y"))
+      .Python(PairFace("remainder", true),
+              PairHelp("x modulo y, with the sign of y"));
+  ops.Define("elementwise_div(X, Y; axis: int = -1) -> Out", FloatingXY, grad)
+      .Python(PairFace("divide", true),
+              PairHelp("x / y; integers give float32"));
   ops.Define("elementwise_floordiv(X, Y; axis: int = -1) -> Out!",
-             BroadcastXY());
+             BroadcastXY())
+      .Python(PairFace("floor_divide"), PairHelp("floor(x / y)"));
   ops.Define("minus(X, Y) -> Out", BroadcastXY(), grad);
-  ops.Define("atan2(X, Y) -> Out", FloatingXY, grad);
+  ops.Define("atan2(X, Y) -> Out", FloatingXY, grad)
+      .Python(PairFace("atan2"), PairHelp("The angle of the point (y, x)"));
   ops.Define("lerp(X, Y, Weight) -> Out", LerpShape,
              "X, Y, Weight, Out' -> X', Y', Weight'");
   ops.Define("sum(X*) -> Out", SumShape, "X, Out' -> X'");
@@ -145,53 +245,106 @@ void DefineBinary(OpRegistry& ops) {
              "X, Out' -> X'");
 }
 
-void DefineLogic(OpRegistry& ops) {
-  for (const char* name :
-       {"equal", "not_equal", "less_than", "less_equal", "greater_than",
-        "greater_equal", "logical_and", "logical_or", "logical_xor"}) {
-    ops.Define(std::string(name) + "(X, Y) -> Out!", BroadcastXY(DType::kBool));
+void DefineLogic(OpDefiner& ops) {
+  for (const auto& [name, help] :
+       std::initializer_list<Named>{{"equal", "x == y"},
+                                    {"not_equal", "x != y"},
+                                    {"less_than", "x < y"},
+                                    {"less_equal", "x <= y"},
+                                    {"greater_than", "x > y"},
+                                    {"greater_equal", "x >= y"}}) {
+    ops.Define(std::string(name) + "(X, Y) -> Out!", BroadcastXY(DType::kBool))
+        .Python(
+            "tensor.logic." + std::string(name) + "(x|number, y|number, name)",
+            PairHelp(help));
   }
-  for (const char* name : {"bitwise_and", "bitwise_or", "bitwise_xor"}) {
-    ops.Define(std::string(name) + "(X, Y) -> Out!", BroadcastXY());
+  const auto logic = [](const char* name) {
+    return "tensor.logic." + std::string(name) +
+           "(x|number, y|number, out, name)";
+  };
+  for (const auto& [name, help] : std::initializer_list<Named>{
+           {"logical_and", "Whether both are true"},
+           {"logical_or", "Whether one is true"},
+           {"logical_xor", "Whether exactly one is true"}}) {
+    ops.Define(std::string(name) + "(X, Y) -> Out!", BroadcastXY(DType::kBool))
+        .Python(logic(name), PairHelp(help));
   }
-  ops.Define("bitwise_not(X) -> Out!", SameAs("X"));
-  ops.Define("logical_not(X) -> Out!", SameShapeAs("X", DType::kBool));
+  for (const auto& [name, help] : std::initializer_list<Named>{
+           {"bitwise_and", "The bits that both have"},
+           {"bitwise_or", "The bits that one has"},
+           {"bitwise_xor", "The bits that exactly one has"}}) {
+    ops.Define(std::string(name) + "(X, Y) -> Out!", BroadcastXY())
+        .Python(logic(name), PairHelp(help));
+  }
+  ops.Define("bitwise_not(X) -> Out!", SameAs("X"))
+      .Python("tensor.logic.bitwise_not(x, out, name)",
+              "The bits that x has not, element by element.");
+  ops.Define("logical_not(X) -> Out!", SameShapeAs("X", DType::kBool))
+      .Python("tensor.logic.logical_not(x, out, name)",
+              "Whether x is false, element by element.");
   const std::string tolerances =
       "(X, Y; rtol: float = 1e-05, atol: float = 1e-08, "
       "equal_nan: bool = false) -> Out!";
-  ops.Define("isclose" + tolerances, BroadcastXY(DType::kBool));
-  ops.Define("allclose" + tolerances, OneBool);
-  ops.Define("equal_all(X, Y) -> Out!", OneBool);
+  ops.Define("isclose" + tolerances, BroadcastXY(DType::kBool))
+      .Python("tensor.logic.isclose(x, y, rtol, atol, equal_nan, name)",
+              "|x - y| <= atol + rtol * |y|, element by element.");
+  ops.Define("allclose" + tolerances, OneBool)
+      .Python("tensor.logic.allclose(x, y, rtol, atol, equal_nan, name)",
+              "Whether isclose() holds for all elements.");
+  ops.Define("equal_all(X, Y) -> Out!", OneBool)
+      .Python("tensor.logic.equal_all(x, y, name)",
+              "Whether x and y have the same shape and elements.");
 }
 
-void DefineReductions(OpRegistry& ops) {
+void DefineReductions(OpDefiner& ops) {
   const std::string attrs =
       "; dim: ints = [], keep_dim: bool = false, reduce_all: bool = false";
+  const auto face = [](const char* name) {
+    return "tensor.math." + std::string(name) + "(x, axis=None, keepdim, name)";
+  };
   ops.Define("reduce_sum(X" + attrs + ") -> Out", Reduce(), "X, Out' -> X'");
-  ops.Define("reduce_mean(X" + attrs + ") -> Out", MeanShape, "X, Out' -> X'");
+  ops.Define("reduce_mean(X" + attrs + ") -> Out", MeanShape, "X, Out' -> X'")
+      .Python(face("mean"),
+              "The mean over `axis`, or of all elements (shape [1]).");
   ops.Define("var(X" + attrs + ", unbiased: bool = true) -> Out", MeanShape,
-             "X, Out' -> X'");
-  for (const char* name : {"reduce_max", "reduce_min", "reduce_amax",
-                           "reduce_amin", "reduce_prod"}) {
-    ops.Define(std::string(name) + "(X" + attrs + ") -> Out", Reduce(),
-               "X, Out, Out' -> X'");
-  }
+             "X, Out' -> X'")
+      .Python("tensor.stat.var(x, axis=None, unbiased, keepdim, name)",
+              "The variance over `axis`, or of all elements; divided by n - 1 "
+              "if `unbiased`.");
+  const auto extreme = [&](const char* name) -> OpDefiner& {
+    return ops.Define("reduce_" + std::string(name) + "(X" + attrs + ") -> Out",
+                      Reduce(), "X, Out, Out' -> X'");
+  };
+  extreme("max").Python(
+      face("max"), "The largest element along `axis`, or of all (shape [1]).");
+  extreme("min").Python(
+      face("min"), "The smallest element along `axis`, or of all (shape [1]).");
+  extreme("amax").Python(
+      face("amax"), "As max(); equal largest elements share the gradient.");
+  extreme("amin").Python(
+      face("amin"), "As min(); equal smallest elements share the gradient.");
+  extreme("prod");
   ops.Define("logsumexp(X" + attrs + ") -> Out", FloatingReduce,
-             "X, Out, Out' -> X'");
+             "X, Out, Out' -> X'")
+      .Python(face("logsumexp"),
+              "log(sum(exp(x))) over `axis`, without overflow.");
   ops.Define("mean(X) -> Out", AllToOne, "X, Out' -> X'");
   ops.Define("squared_l2_norm(X) -> Out", AllToOne, "X, Out' -> X'");
   // X, scaled down if its norm exceeds max_norm.
   ops.Define("clip_by_norm(X; max_norm: float) -> Out", SameAs("X"),
              "X, Out' -> X'");
-  for (const char* name : {"reduce_all", "reduce_any"}) {
-    ops.Define(std::string(name) + "(X" + attrs + ") -> Out!",
-               Reduce(DType::kBool));
+  for (const auto& [name, help] : std::initializer_list<Named>{
+           {"all", "Whether all elements along `axis` are true."},
+           {"any", "Whether any element along `axis` is true."}}) {
+    ops.Define("reduce_" + std::string(name) + "(X" + attrs + ") -> Out!",
+               Reduce(DType::kBool))
+        .Python(face(name), help);
   }
 }
 
 }  // namespace
 
-void DefineMathOps(OpRegistry& ops) {
+void DefineMathOps(OpDefiner& ops) {
   DefineUnary(ops);
   DefineBinary(ops);
   DefineLogic(ops);

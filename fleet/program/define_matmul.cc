@@ -109,10 +109,13 @@ Result<std::vector<TensorType>> BilinearShape(const OpTypes& t) {
 
 }  // namespace
 
-void DefineMatmulOps(OpRegistry& ops) {
+void DefineMatmulOps(OpDefiner& ops) {
   ops.Define(
-      "matmul_v2(X, Y; trans_x: bool = false, trans_y: bool = false) -> Out",
-      MatmulShape, "X, Y, Out' -> X', Y'");
+         "matmul_v2(X, Y; trans_x: bool = false, trans_y: bool = false) -> Out",
+         MatmulShape, "X, Y, Out' -> X', Y'")
+      .Python("tensor.linalg.matmul(x, y, transpose_x, transpose_y, name)",
+              "The matrix product; vectors and stacks of matrices as in numpy.")
+      .Python("tensor.linalg.mm(input, mat2, name)", "The matrix product.");
   ops.Define(
       "matmul(X, Y; transpose_X: bool = false, transpose_Y: bool = false, "
       "alpha: float = 1.0) -> Out",

@@ -52,7 +52,7 @@ Result<std::vector<TensorType>> AucShape(const OpTypes& t) {
 
 }  // namespace
 
-void DefineMetricOps(OpRegistry& ops) {
+void DefineMetricOps(OpDefiner& ops) {
   // Out and Indices are what top_k_v2 gives.
   ops.Define("accuracy(Out, Indices, Label) -> Accuracy!, Correct!, Total!",
              AccuracyShape);

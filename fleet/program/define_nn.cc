@@ -64,36 +64,70 @@ Types MaxoutShape(const OpTypes& t) {
   return std::vector<TensorType>{out};
 }
 
-void DefineActivations(OpRegistry& ops) {
+void DefineActivations(OpDefiner& ops) {
   for (const char* name : {"softmax", "log_softmax"}) {
     ops.Define(std::string(name) + "(X; axis: int = -1) -> Out", SoftmaxShape,
                "Out, Out' -> X'");
   }
-  for (const char* schema :
-       {"gelu(X; approximate: bool = false) -> Out",
-        "leaky_relu(X; alpha: float = 0.01) -> Out",
-        "elu(X; alpha: float = 1.0) -> Out",
-        "celu(X; alpha: float = 1.0) -> Out",
-        ("selu(X; scale: float = 1.0507009873554805, "
-         "alpha: float = 1.6732632423543772) -> Out"),
-        "hard_swish(X) -> Out",
-        "brelu(X; t_min: float = -1.0, t_max: float = 1.0) -> Out",
-        "hard_shrink(X; threshold: float = 0.5) -> Out",
-        "softshrink(X; lambda: float = 0.5) -> Out",
-        "softplus(X; beta: float = 1.0, threshold: float = 20.0) -> Out",
-        "thresholded_relu(X; threshold: float = 1.0) -> Out"}) {
-    ops.Define(schema, SameAs("X"), "X, Out' -> X'");
-  }
-  for (const char* schema :
-       {"relu6(X) -> Out", "swish(X; beta: float = 1.0) -> Out",
-        "hard_sigmoid(X; slope: float = 0.16666667, offset: float = 0.5) -> "
-        "Out"}) {
-    ops.Define(schema, FloatingLikeX, "X, Out' -> X'");
-  }
+  const auto of_x = [&](const char* schema) -> OpDefiner& {
+    return ops.Define(schema, SameAs("X"), "X, Out' -> X'");
+  };
+  const std::string f = "nn.functional.activation.";
+  of_x("gelu(X; approximate: bool = false) -> Out")
+      .Python(f + "gelu(x, approximate, name); GELU",
+              "x times the normal distribution function; `approximate` by "
+              "tanh.");
+  of_x("leaky_relu(X; alpha: float = 0.01) -> Out")
+      .Python(f + "leaky_relu(x, negative_slope, name); LeakyReLU",
+              "x, or negative_slope x below zero.");
+  of_x("elu(X; alpha: float = 1.0) -> Out")
+      .Python(f + "elu(x, alpha, name); elu_; ELU",
+              "x above zero, alpha (exp(x) - 1) below.");
+  of_x("celu(X; alpha: float = 1.0) -> Out")
+      .Python(f + "celu(x, alpha, name); CELU",
+              "x above zero, alpha (exp(x / alpha) - 1) below.");
+  of_x(
+      "selu(X; scale: float = 1.0507009873554805, "
+      "alpha: float = 1.6732632423543772) -> Out");
+  of_x("hard_swish(X) -> Out")
+      .Python(f + "hardswish(x, name); Hardswish",
+              "x min(max(x + 3, 0), 6) / 6.");
+  of_x("brelu(X; t_min: float = -1.0, t_max: float = 1.0) -> Out")
+      .Python(f + "hardtanh(x, min, max, name); Hardtanh",
+              "x, kept between min and max.");
+  of_x("hard_shrink(X; threshold: float = 0.5) -> Out")
+      .Python(f + "hardshrink(x, threshold, name); Hardshrink",
+              "x where its size is above the threshold, else zero.");
+  of_x("softshrink(X; lambda: float = 0.5) -> Out");
+  of_x("softplus(X; beta: float = 1.0, threshold: float = 20.0) -> Out")
+      .Python(f + "softplus(x, beta=1, threshold=20, name); Softplus",
+              "log(1 + exp(beta x)) / beta; x itself where beta x is above "
+              "the threshold.");
+  of_x("thresholded_relu(X; threshold: float = 1.0) -> Out")
+      .Python(f + "thresholded_relu(x, threshold, name); ThresholdedReLU",
+              "x where it is above the threshold, else zero.");
+  const auto floating = [&](const char* schema) -> OpDefiner& {
+    return ops.Define(schema, FloatingLikeX, "X, Out' -> X'");
+  };
+  floating("relu6(X) -> Out")
+      .Python(f + "relu6(x, name); ReLU6", "min(max(x, 0), 6).");
+  floating("swish(X; beta: float = 1.0) -> Out")
+      .Python(f + "swish(x, name); Swish", "x sigmoid(x).");
+  floating(
+      "hard_sigmoid(X; slope: float = 0.16666667, offset: float = 0.5) -> "
+      "Out")
+      .Python(f + "hardsigmoid(x, slope=0.1666667, offset, name); "
+                  "Hardsigmoid(name)",
+              "min(max(slope x + offset, 0), 1).");
   ops.Define("prelu(X, Alpha; data_format: string = 'NCHW') -> Out", PreluShape,
-             "X, Alpha, Out' -> X', Alpha'");
+             "X, Alpha, Out' -> X', Alpha'")
+      .Python(f + "prelu(x, weight, data_format, name)",
+              "x above zero, weight x below; one weight for all, or one per "
+              "channel.");
   ops.Define("maxout(X; groups: int, axis: int = 1) -> Out", MaxoutShape,
-             "X, Out, Out' -> X'");
+             "X, Out, Out' -> X'")
+      .Python(f + "maxout(x, groups, axis, name); Maxout",
+              "The largest of each group of `groups` channels.");
 }
 
 // ---- norms
@@ -196,7 +230,7 @@ Types InstanceNormShape(const OpTypes& t) {
   return std::vector<TensorType>{x, {x.dtype, {saved}}, {x.dtype, {saved}}};
 }
 
-void DefineNorms(OpRegistry& ops) {
+void DefineNorms(OpDefiner& ops) {
   // In training Mean and Variance, the running statistics, are changed in
   // place: running = momentum * running + (1 - momentum) * batch. SavedMean and
   // SavedVariance are what the gradient needs: the batch's mean and inverse
@@ -305,7 +339,7 @@ Types OldOneHotShape(const OpTypes& t) {
   return std::vector<TensorType>{{DType::kFloat32, dims}};
 }
 
-void DefineLookups(OpRegistry& ops) {
+void DefineLookups(OpDefiner& ops) {
   // `padding_idx` -1: none. With `is_sparse` the gradient of W is a sparse
   // tensor of the rows that Ids names, duplicates not merged.
   ops.Define(
@@ -317,7 +351,10 @@ void DefineLookups(OpRegistry& ops) {
       "lookup_table(W, Ids; padding_idx: int = -1, is_sparse: bool = false) "
       "-> Out",
       OldEmbeddingShape, "W, Ids, Out' -> W'");
-  ops.Define("one_hot_v2(X; depth: int) -> Out!", OneHotShape);
+  ops.Define("one_hot_v2(X; depth: int) -> Out!", OneHotShape)
+      .Python("nn.functional.input.one_hot(x, num_classes, name)",
+              "x with a last dimension of num_classes zeros, and a one where x "
+              "says.");
   // Mask holds what X was multiplied by; empty in tests. With `axis` one number
   // is drawn for all elements along the axes that are not named.
   ops.Define(
@@ -333,7 +370,7 @@ void DefineLookups(OpRegistry& ops) {
 
 }  // namespace
 
-void DefineNnOps(OpRegistry& ops) {
+void DefineNnOps(OpDefiner& ops) {
   DefineActivations(ops);
   DefineNorms(ops);
   DefineLookups(ops);

@@ -6,7 +6,8 @@
 
 namespace fleet::program {
 
-void DefineAllOps(OpRegistry& ops) {
+void DefineAllOps(OpRegistry& registry, std::vector<PythonFace>* faces) {
+  OpDefiner ops(registry, faces);
   DefineMathOps(ops);
   DefineStatOps(ops);
   DefineMatmulOps(ops);

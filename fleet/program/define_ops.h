@@ -2,33 +2,36 @@
 #ifndef FLEET_PROGRAM_DEFINE_OPS_H_
 #define FLEET_PROGRAM_DEFINE_OPS_H_
 
+#include <vector>
+
 #include "fleet/program/op_def.h"
+#include "fleet/program/op_definer.h"
 
 namespace fleet::program {
 
-// Defines every op that Fleet knows.
-void DefineAllOps(OpRegistry& ops);
+// Defines every op that Fleet knows. `faces` gets how Python calls them.
+void DefineAllOps(OpRegistry& ops, std::vector<PythonFace>* faces = nullptr);
 
 // One group each; DefineAllOps() is the list of them.
-void DefineMathOps(OpRegistry& ops);
-void DefineStatOps(OpRegistry& ops);
-void DefineMatmulOps(OpRegistry& ops);
-void DefineLinalgOps(OpRegistry& ops);
-void DefineMetricOps(OpRegistry& ops);
-void DefineNnOps(OpRegistry& ops);
-void DefineConvOps(OpRegistry& ops);
-void DefineLossOps(OpRegistry& ops);
-void DefineRnnOps(OpRegistry& ops);
-void DefineManipulationOps(OpRegistry& ops);
-void DefineIndexingOps(OpRegistry& ops);
-void DefineSearchOps(OpRegistry& ops);
-void DefineCreationOps(OpRegistry& ops);
-void DefineControlOps(OpRegistry& ops);
-void DefineSequenceOps(OpRegistry& ops);
-void DefineOptimizerOps(OpRegistry& ops);
-void DefineCollectiveOps(OpRegistry& ops);
-void DefineParameterServerOps(OpRegistry& ops);
-void DefinePythonOps(OpRegistry& ops);
+void DefineMathOps(OpDefiner& ops);
+void DefineStatOps(OpDefiner& ops);
+void DefineMatmulOps(OpDefiner& ops);
+void DefineLinalgOps(OpDefiner& ops);
+void DefineMetricOps(OpDefiner& ops);
+void DefineNnOps(OpDefiner& ops);
+void DefineConvOps(OpDefiner& ops);
+void DefineLossOps(OpDefiner& ops);
+void DefineRnnOps(OpDefiner& ops);
+void DefineManipulationOps(OpDefiner& ops);
+void DefineIndexingOps(OpDefiner& ops);
+void DefineSearchOps(OpDefiner& ops);
+void DefineCreationOps(OpDefiner& ops);
+void DefineControlOps(OpDefiner& ops);
+void DefineSequenceOps(OpDefiner& ops);
+void DefineOptimizerOps(OpDefiner& ops);
+void DefineCollectiveOps(OpDefiner& ops);
+void DefineParameterServerOps(OpDefiner& ops);
+void DefinePythonOps(OpDefiner& ops);
 
 }  // namespace fleet::program
 

@@ -71,7 +71,7 @@ Types UpdateShape(const OpTypes& t) {
 
 }  // namespace
 
-void DefineOptimizerOps(OpRegistry& ops) {
+void DefineOptimizerOps(OpDefiner& ops) {
   ops.DefineExternal("sgd(Param, LearningRate, Grad, SkipUpdate?) -> ParamOut!",
                      UpdateShape);
   // `regularization_method` "l2_decay" adds regularization_coeff * Param to

@@ -79,7 +79,7 @@ Types SendShape(const OpTypes& t) {
 
 }  // namespace
 
-void DefineParameterServerOps(OpRegistry& ops) {
+void DefineParameterServerOps(OpDefiner& ops) {
   // What all operations on a sparse table say. `bound` -1: ids are any 64 bits;
   // otherwise they lie in [0, bound). An id of `padding_idx` reads as zeros and
   // pushes nothing; -1: none. `lookup_table_version` is the type of the

@@ -29,7 +29,7 @@ Result<std::vector<TensorType>> PyFuncShape(const OpTypes& t) {
 
 }  // namespace
 
-void DefinePythonOps(OpRegistry& ops) {
+void DefinePythonOps(OpDefiner& ops) {
   // Functions by their numbers; -1: there is none.
   ops.DefineExternal(
       "py_func(X*; forward_callable_id: int, backward_callable_id: int = -1, "

@@ -91,7 +91,7 @@ Result<std::vector<TensorType>> RnnShape(const OpTypes& t) {
 
 }  // namespace
 
-void DefineRnnOps(OpRegistry& ops) {
+void DefineRnnOps(OpDefiner& ops) {
   // Input [time, batch, size]; PreState: h, and c for an LSTM, each [layers *
   // directions, batch, hidden]. A cell is one layer in one direction: layer 0
   // forwards, layer 0 backwards, layer 1 forwards and so on. WeightList: for

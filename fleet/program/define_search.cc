@@ -134,7 +134,7 @@ Types UniqueShape(const OpTypes& t) {
 
 }  // namespace
 
-void DefineSearchOps(OpRegistry& ops) {
+void DefineSearchOps(OpDefiner& ops) {
   ops.Define(
       "top_k_v2(X, KTensor?; k: int = 1, axis: int = -1, largest: bool = true, "
       "sorted: bool = true) -> Out, Indices!",
@@ -142,8 +142,14 @@ void DefineSearchOps(OpRegistry& ops) {
   ops.Define("top_k(X, K?; k: int = 1) -> Out, Indices!", OldTopkShape,
              "X, Indices, Out' -> X'");
   ops.Define(
-      "argsort(X; axis: int = -1, descending: bool = false) -> Out, Indices!",
-      ArgsortShape, "Indices, Out' -> X'");
+         "argsort(X; axis: int = -1, descending: bool = false) -> Out, "
+         "Indices!",
+         ArgsortShape, "Indices, Out' -> X'")
+      .Python("tensor.search.argsort(x, axis, descending, name) -> Indices",
+              "Where the elements in order along `axis` come from; equal ones "
+              "keep order.")
+      .Python("tensor.search.sort(x, axis, descending, name) -> Out",
+              "The elements in order along `axis`.");
   for (const char* name : {"arg_max", "arg_min"}) {
     ops.Define(std::string(name) +
                    "(X; axis: int = -1, keepdims: bool = false, "
@@ -154,7 +160,9 @@ void DefineSearchOps(OpRegistry& ops) {
              "Condition, X, Y, Out' -> X', Y'");
   ops.Define("where_index(Condition) -> Out!", WhereIndexShape);
   ops.Define("masked_select(X, Mask) -> Y", MaskedSelectShape,
-             "X, Mask, Y' -> X'");
+             "X, Mask, Y' -> X'")
+      .Python("tensor.search.masked_select(x, mask, name)",
+              "The elements of x where `mask` holds, flat.");
   ops.Define(
       "unique(X; dtype: dtype = int64, return_index: bool = false, "
       "return_inverse: bool = false, return_counts: bool = false, "

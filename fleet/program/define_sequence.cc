@@ -184,7 +184,7 @@ Types RowConvShape(const OpTypes& t) {
 
 }  // namespace
 
-void DefineSequenceOps(OpRegistry& ops) {
+void DefineSequenceOps(OpDefiner& ops) {
   // One row for each sequence. MaxIndex: the rows that MAX took; an empty
   // sequence gives pad_value.
   ops.Define(

@@ -116,7 +116,7 @@ Types MultiplexShape(const OpTypes& t) {
 
 }  // namespace
 
-void DefineStatOps(OpRegistry& ops) {
+void DefineStatOps(OpDefiner& ops) {
   ops.Define(
       "cumsum(X; axis: int = -1, flatten: bool = false, "
       "exclusive: bool = false, reverse: bool = false) -> Out",
@@ -129,12 +129,20 @@ void DefineStatOps(OpRegistry& ops) {
       "reduce_all: bool = false, list: bool = false) -> Out, Order!",
       QuantileShape, "X, Order, Out' -> X'");
   ops.Define(
-      "histogram(X; bins: int = 100, min: float = 0.0, max: float = 0.0) "
-      "-> Out!",
-      HistogramShape);
-  ops.Define("bincount(X, Weights?; minlength: int = 0) -> Out!",
-             BincountShape);
-  ops.Define("multiplex(X*, Ids) -> Out", MultiplexShape, "X, Ids, Out' -> X'");
+         "histogram(X; bins: int = 100, min: float = 0.0, max: float = 0.0) "
+         "-> Out!",
+         HistogramShape)
+      .Python(
+          "tensor.stat.histogram(input, bins, min=0, max=0, name)",
+          "How many elements lie in each of `bins` equal intervals from `min` "
+          "to `max`; both 0: from the smallest to the largest element.");
+  ops.Define("bincount(X, Weights?; minlength: int = 0) -> Out!", BincountShape)
+      .Python("tensor.stat.bincount(x, weights, minlength, name)",
+              "How often each integer from 0 on occurs, or the sum of its "
+              "weights.");
+  ops.Define("multiplex(X*, Ids) -> Out", MultiplexShape, "X, Ids, Out' -> X'")
+      .Python("tensor.math.multiplex(inputs, index, name)",
+              "Row i of the result is row i of `inputs[index[i]]`.");
 }
 
 }  // namespace fleet::program

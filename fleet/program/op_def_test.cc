@@ -36,6 +36,27 @@ TEST(OpRegistry, ReadsSlotsAttributesAndDefaults) {
   EXPECT_EQ(def->grad.gives, (std::vector<int>{0, 2}));
 }
 
+TEST(OpDefiner, ListsTheFacesOfAnOpForWhomWantsThem) {
+  OpRegistry registry;
+  std::vector<PythonFace> faces;
+  OpDefiner ops(registry, &faces);
+  ops.Define("plain(X) -> Out", SameAs("X"));
+  ops.Define("demo(X) -> Out", SameAs("X"))
+      .Python("tensor.math.demo(x, name)", "The demonstration.")
+      .Python("nn.functional.activation.demo(x, name); Demo", "The same.");
+  EXPECT_NE(registry.Find("plain"), nullptr);
+  ASSERT_EQ(faces.size(), 2);
+  EXPECT_EQ(faces[0].op, "demo");
+  EXPECT_EQ(faces[0].names, "tensor.math.demo(x, name)");
+  EXPECT_EQ(faces[1].help, "The same.");
+}
+
+TEST(OpDefinerDeathTest, AFaceNeedsAnOp) {
+  OpRegistry registry;
+  OpDefiner ops(registry);
+  EXPECT_DEATH(ops.Python("tensor.math.demo(x)", "None."), "no op was defined");
+}
+
 TEST(OpRegistryDeathTest, AMistakeInASchemaAborts) {
   OpRegistry ops;
   EXPECT_DEATH(ops.Define("demo(X ->", SameAs("X")), "demo");

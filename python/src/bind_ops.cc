@@ -42,6 +42,11 @@ const char* TypeName(nb::handle object) {
 // came out.
 constinit thread_local bool check_shape_rules = false;
 
+// Name of a slot with its marks: "Bias?", "X*".
+std::string Marked(const SlotDef& slot) {
+  return slot.name + (slot.optional ? "?" : "") + (slot.variadic ? "*" : "");
+}
+
 // An op as a Python callable: inputs in slot order, then attributes, by
 // position or by name (slots in lower case).
 class OpFunction {
@@ -62,6 +67,39 @@ class OpFunction {
   }
 
   const std::string& name() const { return op_.def->name; }
+
+  // The definition in a line.
+  std::string Help() const {
+    const OpDef& def = *op_.def;
+    std::string slots, attrs, outputs;
+    for (const SlotDef& slot : def.inputs) AddTo(slots, Marked(slot));
+    for (const AttrDef& attr : def.attrs) AddTo(attrs, attr.name);
+    for (const SlotDef& slot : def.outputs) AddTo(outputs, Marked(slot));
+    return base::Concat(def.name, "(", slots, attrs.empty() ? "" : "; ", attrs,
+                        ") -> ", outputs);
+  }
+
+  // As inspect.signature() gives it.
+  nb::object Signature() const {
+    const OpDef& def = *op_.def;
+    nb::module_ inspect = nb::module_::import_("inspect");
+    nb::object parameter = inspect.attr("Parameter");
+    nb::object kind = parameter.attr("POSITIONAL_OR_KEYWORD");
+    nb::list parameters;
+    for (size_t i = 0; i < names_.size(); ++i) {
+      const bool is_input = i < def.inputs.size();
+      nb::object initial = parameter.attr("empty");
+      if (is_input && def.inputs[i].optional) initial = nb::none();
+      if (!is_input && !def.attrs[i - def.inputs.size()].required) {
+        initial = Default(def.attrs[i - def.inputs.size()]);
+      }
+      parameters.append(
+          parameter(names_[i], kind, nb::arg("default") = initial));
+    }
+    // Some definitions have what must be given behind what may be left out.
+    return inspect.attr("Signature")(
+        parameters, nb::arg("__validate_parameters__") = false);
+  }
 
   nb::object Call(const nb::args& args, const nb::kwargs& kwargs) const {
     const OpDef& def = *op_.def;
@@ -111,6 +149,19 @@ class OpFunction {
   }
 
  private:
+  static void AddTo(std::string& list, const std::string& item) {
+    if (!list.empty()) list += ", ";
+    list += item;
+  }
+
+  static nb::object Default(const AttrDef& attr) {
+    if (attr.type == AttrType::kDType) {
+      return nb::cast(static_cast<DType>(std::get<int64_t>(attr.initial)));
+    }
+    return std::visit([](const auto& value) { return nb::cast(value); },
+                      attr.initial);
+  }
+
   static constexpr size_t kMaxArguments = 32;
   using Given = std::array<PyObject*, kMaxArguments>;  // nullptr: not given
 
@@ -473,13 +524,9 @@ class OpFunction {
   std::vector<nb::str> names_;  // inputs, then attributes
 };
 
-// Names of slots with their marks: "Bias?", "X*".
 nb::list Marked(const std::vector<SlotDef>& slots) {
   nb::list names;
-  for (const SlotDef& slot : slots) {
-    names.append(slot.name + (slot.optional ? "?" : "") +
-                 (slot.variadic ? "*" : ""));
-  }
+  for (const SlotDef& slot : slots) names.append(Marked(slot));
   return names;
 }
 
@@ -507,6 +554,8 @@ void BindOps(nb::module_& m) {
                          "definition in fleet/program.")
       .def("__call__", &OpFunction::Call)
       .def_prop_ro("name", &OpFunction::name)
+      .def_prop_ro("__doc__", &OpFunction::Help)
+      .def_prop_ro("__signature__", &OpFunction::Signature)
       .def("__repr__",
            [](const OpFunction& f) { return "<op " + f.name() + ">"; });
   m.def("check_shape_rules", [](bool on) { check_shape_rules = on; });

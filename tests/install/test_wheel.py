@@ -10,6 +10,7 @@ import zipfile
 import pytest
 
 from tests.install.installed import (
+    BUILD,
     ROOT,
     Environment,
     call,
@@ -71,7 +72,11 @@ def test_it_holds_the_package_once_and_nothing_else(wheel):
 
 def test_it_holds_the_engine_and_its_modules(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    engine = {pathlib.PurePath(n).name for n in names if n.startswith("paddle/_lib/")}
+    paths = {pathlib.PurePath(n) for n in names if n.startswith("paddle/_lib/")}
+    generated = {p.name for p in paths if p.parent.name == "generated"}
+    made = {p.name for p in (BUILD / "lib/generated").glob("*.py")}
+    assert "nn_functional_activation.py" in made and generated == made
+    engine = {p.name for p in paths if p.parent.name == "_lib"}
     engine = {re.sub(r"^_core\..*\.so$", "_core.so", name) for name in engine}
     own = {"_core.so", "libfleet.so", "libfleet_core.so", "torch_version"}
     assert engine - MODULES == own

@@ -12,7 +12,7 @@
 
 #include "fleet/ops/eager/eager.h"
 #include "fleet/ops/kernel.h"
-#include "fleet/program/op_def.h"
+#include "fleet/program/op_definer.h"
 #include "fleet/program/shape_rules.h"
 
 namespace fleet::program {
@@ -22,7 +22,7 @@ Result<std::vector<TensorType>> FloatingX(const OpTypes& t) {
   return SameAs("X")(t);
 }
 
-void DefineIt(OpRegistry& ops) {
+void DefineIt(OpDefiner& ops) {
   // SNIPPET 1
 }
 
@@ -43,7 +43,8 @@ void AddIt(KernelTable& k) {
 // The gradient of softsign at 1 is a quarter.
 int Run() {
   program::OpRegistry definitions;
-  program::DefineIt(definitions);
+  program::OpDefiner ops(definitions);
+  program::DefineIt(ops);
   KernelTable kernels(definitions);
   AddIt(kernels);
   const Op* softsign = kernels.Find("softsign");

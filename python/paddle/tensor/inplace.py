@@ -7,68 +7,19 @@ need. When gradients are recorded, x becomes the result of the operation on what
 
 from .. import _core, _names, _ops
 from .._core import Tensor, Variable
+from .._lib.generated.tensor_inplace import *
 from . import math
 from .creation import full_like
 from .manipulation import cast, check_in_place
 from .random import normal, uniform
 from .shape_argument import sizes
+from .twin import in_place
 
-
-def _become(function, x, result):
-    """Gives x the value `result`, and returns x."""
-    if result.shape != x.shape:
-        raise ValueError(
-            f"{function}(): the result has shape {result.shape}, but x has {x.shape} "
-            "and cannot grow in place"
-        )
-    if result.dtype is not x.dtype:
-        result = cast(result, x.dtype)
-    if isinstance(x, Variable):
-        x._assign_in_place(result)
-        return x
-    if _core.is_grad_enabled() and not (x.stop_gradient and result.stop_gradient):
-        check_in_place(function, x)
-        x._assign_in_place(result)
-    else:
-        x[...] = result
-    return x
-
-
-def in_place(function):
-    """`function` as one that changes its first argument, with a `_` to its name."""
-    name = function.__name__ + "_"
-
-    def method(x, *args, **kwargs):
-        if not isinstance(x, Variable):
-            return _become(name, x, function(x, *args, **kwargs))
-        # A copy of a variable: gradients need what it was before.
-        before = _ops.assign(x)
-        args = [before if arg is x else arg for arg in args]
-        return _become(name, x, function(before, *args, **kwargs))
-
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"As {function.__name__}(), in place."
-    return method
-
-
-add_ = in_place(math.add)
-subtract_ = in_place(math.subtract)
-multiply_ = in_place(math.multiply)
-divide_ = in_place(math.divide)
-remainder_ = in_place(math.remainder)
-pow_ = in_place(math.pow)
-scale_ = in_place(math.scale)
-clip_ = in_place(math.clip)
-lerp_ = in_place(math.lerp)
-exp_ = in_place(math.exp)
-sqrt_ = in_place(math.sqrt)
-rsqrt_ = in_place(math.rsqrt)
-tanh_ = in_place(math.tanh)
-floor_ = in_place(math.floor)
-ceil_ = in_place(math.ceil)
-round_ = in_place(math.round)
-reciprocal_ = in_place(math.reciprocal)
-neg_ = in_place(math.neg)
+pow_ = in_place(math.pow, __name__)
+scale_ = in_place(math.scale, __name__)
+clip_ = in_place(math.clip, __name__)
+lerp_ = in_place(math.lerp, __name__)
+neg_ = in_place(math.neg, __name__)
 
 
 # ---- values that come from nowhere: the tensor has no history afterwards
@@ -161,4 +112,4 @@ def exponential_(x, lam=1.0, name=None):
     return _overwrite("exponential_", x, values)
 
 
-__all__ = _names.own(globals(), "in_place")
+__all__ = _names.own(globals())

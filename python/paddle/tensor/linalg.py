@@ -5,21 +5,12 @@ import math as _math
 
 from .. import _names, _ops
 from .._core import Tensor
+from .._lib.generated.tensor_linalg import *
 from . import shape_argument
 from .axis import axes_of
 from .manipulation import transpose
 
 # ---- products
-
-
-def matmul(x, y, transpose_x=False, transpose_y=False, name=None):
-    """The matrix product; vectors and stacks of matrices as in numpy."""
-    return _ops.matmul_v2(x, y, transpose_x, transpose_y)
-
-
-def mm(input, mat2, name=None):
-    """The matrix product."""
-    return _ops.matmul_v2(input, mat2)
 
 
 def _check_rank(function, argument, x, rank):
@@ -52,26 +43,6 @@ def mv(x, vec, name=None):
     _check_rank("mv", "x", x, 2)
     _check_rank("mv", "vec", vec, 1)
     return _ops.matmul_v2(x, vec)
-
-
-def dot(x, y, name=None):
-    """The inner product of two vectors (shape [1]), or of each pair of rows."""
-    return _ops.dot(x, y)
-
-
-def addmm(input, x, y, beta=1.0, alpha=1.0, name=None):
-    """beta * input + alpha * (x @ y)."""
-    return _ops.addmm(input, x, y, alpha, beta)
-
-
-def cross(x, y, axis=None, name=None):
-    """The cross product along `axis`, or the first dimension that is 3."""
-    return _ops.cross(x, y, axis)
-
-
-def kron(x, y, name=None):
-    """The Kronecker product."""
-    return _ops.kron(x, y)
 
 
 def t(input, name=None):
@@ -118,42 +89,7 @@ def norm(x, p="fro", axis=None, keepdim=False, name=None):
     return _ops.p_norm(x, order, keepdim=keepdim, asvector=True)
 
 
-def dist(x, y, p=2, name=None):
-    """The p-norm of x - y, as shape [1]."""
-    return _ops.dist(x, y, p)
-
-
 # ---- one matrix, or a stack of them
-
-
-def trace(x, offset=0, axis1=0, axis2=1, name=None):
-    """The sum along the diagonal of two axes."""
-    return _ops.trace(x, offset, axis1, axis2)
-
-
-def cholesky(x, upper=False, name=None):
-    """L with L @ L.T = x, or with `upper` U with U.T @ U = x."""
-    return _ops.cholesky(x, upper)
-
-
-def inverse(x, name=None):
-    """The inverse of a square matrix."""
-    return _ops.inverse(x)
-
-
-def det(x, name=None):
-    """The determinant."""
-    return _ops.determinant(x)
-
-
-def slogdet(x, name=None):
-    """The sign of the determinant and the logarithm of its absolute value."""
-    return _ops.slogdeterminant(x)
-
-
-def svd(x, full_matrices=False, name=None):
-    """(U, S, VH) with U @ diag(S) @ VH = x."""
-    return _ops.svd(x, full_matrices)
 
 
 def qr(x, mode="reduced", name=None):
@@ -174,27 +110,7 @@ def eigh(x, UPLO="L", name=None):
     return _ops.eigh(x, UPLO)
 
 
-def pinv(x, rcond=1e-15, hermitian=False, name=None):
-    """The pseudo-inverse; singular values below rcond times the largest count as 0."""
-    return _ops.pinv(x, rcond, hermitian)
-
-
-def matrix_power(x, n, name=None):
-    """x multiplied with itself; a negative `n` takes the inverse."""
-    return _ops.matrix_power(x, n)
-
-
 # ---- equations
-
-
-def solve(x, y, name=None):
-    """z with x @ z = y."""
-    return _ops.solve(x, y)
-
-
-def triangular_solve(x, y, upper=True, transpose=False, unitriangular=False, name=None):
-    """z with x @ z = y for a triangular x, or x.T with `transpose`."""
-    return _ops.triangular_solve(x, y, upper, transpose, unitriangular)
 
 
 __all__ = _names.own(globals())

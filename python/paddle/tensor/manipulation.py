@@ -5,6 +5,8 @@ import builtins
 
 from .. import _core, _names, _ops
 from .._core import Tensor, Variable
+from .._lib.generated.tensor_manipulation import *
+from .._lib.generated.tensor_manipulation import flatten, scatter, squeeze, unsqueeze
 from ..framework.dtype import convert
 from . import shape_argument
 from .operand import to_operand
@@ -42,11 +44,6 @@ def _in_place(function, x, op, *args, **kwargs):
 
 
 # ---- the same elements in another shape
-
-
-def transpose(x, perm, name=None):
-    """Dimensions in the order `perm`."""
-    return _ops.transpose2(x, perm)
 
 
 def moveaxis(x, source, destination, name=None):
@@ -88,29 +85,14 @@ def reshape_(x, shape, name=None):
     return _in_place("reshape_", x, reshape, shape)
 
 
-def flatten(x, start_axis=0, stop_axis=-1, name=None):
-    """Dimensions start_axis to stop_axis, both included, joined to one."""
-    return _ops.flatten_contiguous_range(x, start_axis, stop_axis)
-
-
 def flatten_(x, start_axis=0, stop_axis=-1, name=None):
     """flatten() in place."""
     return _in_place("flatten_", x, flatten, start_axis, stop_axis)
 
 
-def squeeze(x, axis=None, name=None):
-    """Without the dimensions of size 1: all, or those of `axis` that are."""
-    return _ops.squeeze2(x, [] if axis is None else axis)
-
-
 def squeeze_(x, axis=None, name=None):
     """squeeze() in place."""
     return _in_place("squeeze_", x, squeeze, axis)
-
-
-def unsqueeze(x, axis, name=None):
-    """With dimensions of size 1 inserted, one after the other, at `axis`."""
-    return _ops.unsqueeze2(x, axis)
 
 
 def unsqueeze_(x, axis, name=None):
@@ -119,16 +101,6 @@ def unsqueeze_(x, axis, name=None):
 
 
 # ---- joining and splitting
-
-
-def concat(x, axis=0, name=None):
-    """The tensors of the list x one after the other along `axis`."""
-    return _ops.concat(x, axis)
-
-
-def stack(x, axis=0, name=None):
-    """The tensors of the list x beside each other along a new dimension `axis`."""
-    return _ops.stack(x, axis)
 
 
 def split(x, num_or_sections, axis=0, name=None):
@@ -153,16 +125,6 @@ def chunk(x, chunks, axis=0, name=None):
     return split(x, chunks, axis)
 
 
-def unbind(input, axis=0, name=None):
-    """The slices of the tensor along `axis`, without that dimension."""
-    return _ops.unstack(input, axis)
-
-
-def unstack(x, axis=0, num=None, name=None):
-    """The slices of x along `axis`, without that dimension; `num` is their number."""
-    return _ops.unstack(x, axis, num)
-
-
 # ---- copies along dimensions
 
 
@@ -175,11 +137,6 @@ def expand(x, shape, name=None):
 def broadcast_to(x, shape, name=None):
     """x repeated along dimensions of size 1 to `shape`; -1 keeps a dimension."""
     return expand(x, shape)
-
-
-def expand_as(x, y, name=None):
-    """x repeated along dimensions of size 1 to the shape of y."""
-    return _ops.expand_as_v2(x, y)
 
 
 def tile(x, repeat_times, name=None):
@@ -195,16 +152,6 @@ def repeat_interleave(x, repeats, axis=None, name=None):
     if isinstance(repeats, Tensor):
         return _ops.repeat_interleave(x, repeats, 1, axis)
     return _ops.repeat_interleave(x, None, repeats, axis)
-
-
-def flip(x, axis, name=None):
-    """Reversed along the dimensions `axis`."""
-    return _ops.flip(x, axis)
-
-
-def reverse(x, axis, name=None):
-    """Reversed along the dimensions `axis`."""
-    return _ops.flip(x, axis)
 
 
 def rot90(x, k=1, axes=[0, 1], name=None):
@@ -230,12 +177,6 @@ def rot90(x, k=1, axes=[0, 1], name=None):
     return _ops.flip(_ops.transpose2(x, perm), [b])
 
 
-def roll(x, shifts, axis=None, name=None):
-    """Elements shifted along `axis` (of the flat tensor without one), and those pushed
-    out brought back at the other end."""
-    return _ops.roll(x, shifts, [] if axis is None else axis)
-
-
 # ---- slices
 
 
@@ -244,11 +185,6 @@ def slice(input, axes, starts, ends):
     first, first_tensor = shape_argument.split("slice", "starts", starts)
     last, last_tensor = shape_argument.split("slice", "ends", ends)
     return _ops.slice(input, first_tensor, last_tensor, axes, first, last)
-
-
-def strided_slice(x, axes, starts, ends, strides, name=None):
-    """Every strides-th element from starts to ends along each of `axes`."""
-    return _ops.strided_slice(x, axes, starts, ends, strides)
 
 
 def crop(x, shape=None, offsets=None, name=None):
@@ -266,39 +202,9 @@ def crop(x, shape=None, offsets=None, name=None):
 # ---- by tensors of indices
 
 
-def gather(x, index, axis=None, name=None):
-    """The slices of x along `axis` (0 without one) that `index` numbers."""
-    return _ops.gather(x, index, 0 if axis is None else axis)
-
-
-def gather_nd(x, index, name=None):
-    """The parts of x at the positions in the last dimension of `index`."""
-    return _ops.gather_nd(x, index)
-
-
-def index_select(x, index, axis=0, name=None):
-    """The slices of x along `axis` that `index` numbers."""
-    return _ops.index_select(x, index, axis)
-
-
-def index_sample(x, index):
-    """From each row of x the elements that the same row of `index` numbers."""
-    return _ops.index_sample(x, index)
-
-
-def scatter(x, index, updates, overwrite=True, name=None):
-    """x with rows `index` replaced by `updates`, or by their sums if not overwrite."""
-    return _ops.scatter(x, index, updates, overwrite)
-
-
 def scatter_(x, index, updates, overwrite=True, name=None):
     """scatter() in place."""
     return _in_place("scatter_", x, scatter, index, updates, overwrite)
-
-
-def scatter_nd_add(x, index, updates, name=None):
-    """x with `updates` added at the positions in the last dimension of `index`."""
-    return _ops.scatter_nd_add(x, index, updates)
 
 
 def scatter_nd(index, updates, shape, name=None):
@@ -307,11 +213,6 @@ def scatter_nd(index, updates, shape, name=None):
     numbers, tensor = shape_argument.split("scatter_nd", "shape", shape)
     zero = _ops.fill_constant(tensor, None, numbers, 0.0, "", updates.dtype)
     return _ops.scatter_nd_add(zero, index, updates)
-
-
-def take_along_axis(arr, indices, axis):
-    """The elements of each line along `axis` that the same line of indices numbers."""
-    return _ops.take_along_axis(arr, indices, axis)
 
 
 def put_along_axis(arr, indices, values, axis, reduce="assign"):
@@ -348,27 +249,6 @@ def increment(x, value=1.0, name=None):
         )
         return x
     return _in_place("increment", x, _ops.increment, value)
-
-
-def numel(x, name=None):
-    """The number of elements, as an int64 tensor."""
-    return _ops.size(x)
-
-
-def shard_index(input, index_num, nshards, shard_id, ignore_value=-1):
-    """The place of each index within shard `shard_id` of `nshards`, or ignore_value
-    for those of other shards."""
-    return _ops.shard_index(input, index_num, nshards, shard_id, ignore_value)
-
-
-def as_real(x, name=None):
-    """A complex tensor as pairs of real numbers in a new last dimension."""
-    return _ops.as_real(x)
-
-
-def as_complex(x, name=None):
-    """Pairs of real numbers in the last dimension as complex numbers."""
-    return _ops.as_complex(x)
 
 
 __all__ = _names.own(globals(), "check_in_place")

@@ -3,57 +3,15 @@
 
 from .. import _names, _ops
 from .._core import DType, Tensor
+from .._lib.generated.tensor_math import *
+from .._lib.generated.tensor_math import maximum, minimum
 from ..framework.dtype import convert
 from . import shape_argument
 from .axis import axes_of
 from .manipulation import cast, concat, reshape
-from .operand import operands, to_operand
+from .operand import to_operand
 
 # ---- one input
-
-
-def _unary(name, summary):
-    op = getattr(_ops, name)
-
-    def function(x, name=None):
-        return op(x)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{summary}, element by element."
-    return function
-
-
-abs = _unary("abs", "The absolute value")
-acos = _unary("acos", "The inverse cosine")
-asin = _unary("asin", "The inverse sine")
-atan = _unary("atan", "The inverse tangent")
-ceil = _unary("ceil", "The least integer that is not below")
-cos = _unary("cos", "The cosine")
-cosh = _unary("cosh", "The hyperbolic cosine")
-erf = _unary("erf", "The error function")
-exp = _unary("exp", "e to the power of x")
-expm1 = _unary("expm1", "exp(x) - 1, exact near zero")
-floor = _unary("floor", "The greatest integer that is not above")
-log = _unary("log", "The natural logarithm")
-log10 = _unary("log10", "The logarithm to base 10")
-log1p = _unary("log1p", "log(1 + x), exact near zero")
-log2 = _unary("log2", "The logarithm to base 2")
-reciprocal = _unary("reciprocal", "1 / x")
-round = _unary("round", "The nearest integer")
-rsqrt = _unary("rsqrt", "1 / sqrt(x)")
-sigmoid = _unary("sigmoid", "1 / (1 + exp(-x))")
-sign = _unary("sign", "-1, 0 or 1")
-sin = _unary("sin", "The sine")
-sinh = _unary("sinh", "The hyperbolic sine")
-sqrt = _unary("sqrt", "The square root")
-square = _unary("square", "x * x")
-tan = _unary("tan", "The tangent")
-tanh = _unary("tanh", "The hyperbolic tangent")
-
-
-def trunc(input, name=None):
-    """The integer part, element by element."""
-    return _ops.trunc(input)
 
 
 def neg(x, name=None):
@@ -68,11 +26,6 @@ def scale(x, scale=1.0, bias=0.0, bias_after_scale=True, act=None, name=None):
     else:
         out = _ops.scale(x, scale, bias, bias_after_scale)
     return out if act is None else getattr(_ops, act)(out)
-
-
-def stanh(x, scale_a=0.67, scale_b=1.7159, name=None):
-    """scale_b * tanh(scale_a * x)."""
-    return _ops.stanh(x, scale_a, scale_b)
 
 
 _LARGEST = {
@@ -107,33 +60,6 @@ def clip(x, min=None, max=None, name=None):
 # ---- two inputs
 
 
-def _binary(name, op, summary):
-    def function(x, y, name=None):
-        if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
-            x, y = operands(function.__name__, x, y)
-        return op(x, y)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{summary}, element by element, with broadcasting."
-    return function
-
-
-add = _binary("add", _ops.elementwise_add, "x + y")
-subtract = _binary("subtract", _ops.elementwise_sub, "x - y")
-multiply = _binary("multiply", _ops.elementwise_mul, "x * y")
-divide = _binary("divide", _ops.elementwise_div, "x / y; integers give float32")
-floor_divide = _binary("floor_divide", _ops.elementwise_floordiv, "floor(x / y)")
-mod = _binary("mod", _ops.elementwise_mod, "x modulo y, with the sign of y")
-remainder = _binary("remainder", _ops.elementwise_mod, "x modulo y, with y's sign")
-maximum = _binary("maximum", _ops.elementwise_max, "The larger of x and y")
-minimum = _binary("minimum", _ops.elementwise_min, "The smaller of x and y")
-
-
-fmax = _binary("fmax", _ops.elementwise_fmax, "The larger; NaN only if both are")
-fmin = _binary("fmin", _ops.elementwise_fmin, "The smaller; NaN only if both are")
-atan2 = _binary("atan2", _ops.atan2, "The angle of the point (y, x)")
-
-
 def pow(x, y, name=None):
     """x to the power of y, a number or a tensor."""
     return x**y
@@ -153,11 +79,6 @@ def lerp(x, y, weight, name=None):
 def add_n(inputs, name=None):
     """The sum of a list of tensors of one shape."""
     return _ops.sum([inputs] if isinstance(inputs, Tensor) else inputs)
-
-
-def multiplex(inputs, index, name=None):
-    """Row i of the result is row i of `inputs[index[i]]`."""
-    return _ops.multiplex(inputs, index)
 
 
 def outer(x, y, name=None):
@@ -197,49 +118,9 @@ def sum(x, axis=None, dtype=None, keepdim=False, name=None):
     return _ops.reduce_sum(x, axes_of("sum", axis), keepdim)
 
 
-def mean(x, axis=None, keepdim=False, name=None):
-    """The mean over `axis`, or of all elements (shape [1])."""
-    return _ops.reduce_mean(x, axes_of("mean", axis), keepdim)
-
-
-def max(x, axis=None, keepdim=False, name=None):
-    """The largest element along `axis`, or of all (shape [1])."""
-    return _ops.reduce_max(x, axes_of("max", axis), keepdim)
-
-
-def min(x, axis=None, keepdim=False, name=None):
-    """The smallest element along `axis`, or of all (shape [1])."""
-    return _ops.reduce_min(x, axes_of("min", axis), keepdim)
-
-
 def prod(x, axis=None, keepdim=False, dtype=None, name=None):
     """The product over `axis`, or of all elements (shape [1])."""
     return _ops.reduce_prod(_as(x, dtype), axes_of("prod", axis), keepdim)
-
-
-def logsumexp(x, axis=None, keepdim=False, name=None):
-    """log(sum(exp(x))) over `axis`, without overflow."""
-    return _ops.logsumexp(x, axes_of("logsumexp", axis), keepdim)
-
-
-def all(x, axis=None, keepdim=False, name=None):
-    """Whether all elements along `axis` are true."""
-    return _ops.reduce_all(x, axes_of("all", axis), keepdim)
-
-
-def any(x, axis=None, keepdim=False, name=None):
-    """Whether any element along `axis` is true."""
-    return _ops.reduce_any(x, axes_of("any", axis), keepdim)
-
-
-def amax(x, axis=None, keepdim=False, name=None):
-    """As max(); equal largest elements share the gradient."""
-    return _ops.reduce_amax(x, axes_of("amax", axis), keepdim)
-
-
-def amin(x, axis=None, keepdim=False, name=None):
-    """As min(); equal smallest elements share the gradient."""
-    return _ops.reduce_amin(x, axes_of("amin", axis), keepdim)
 
 
 def count_nonzero(x, axis=None, keepdim=False, name=None):

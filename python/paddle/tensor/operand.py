@@ -72,3 +72,11 @@ def operands(name, x, y):
                 f"array, but got {type(value).__name__}"
             )
     return pair
+
+
+def give(result, out):
+    """`result`, or `out` made to hold it."""
+    if out is None:
+        return result
+    out._assign_in_place(result)
+    return out

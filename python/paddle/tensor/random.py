@@ -5,6 +5,7 @@ import numbers
 
 from .. import _core, _names, _ops
 from .._core import DType, Tensor
+from .._lib.generated.tensor_random import *
 from ..framework.dtype import convert
 from . import shape_argument
 
@@ -107,21 +108,6 @@ def randperm(n, dtype="int64", name=None):
     if n < 1:
         raise ValueError(f"randperm(): n is {n}, but must be positive")
     return _ops.randperm(n, 0, kind)
-
-
-def bernoulli(x, name=None):
-    """Ones with the probabilities in x, and zeros."""
-    return _ops.bernoulli(x)
-
-
-def poisson(x, name=None):
-    """Counts from the Poisson distributions with the rates in x."""
-    return _ops.poisson(x)
-
-
-def multinomial(x, num_samples=1, replacement=False, name=None):
-    """Indices drawn with probabilities in proportion to x, along its last dimension."""
-    return _ops.multinomial(x, num_samples, replacement)
 
 
 __all__ = _names.own(globals())

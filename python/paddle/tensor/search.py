@@ -3,6 +3,7 @@
 
 from .. import _names, _ops
 from .._core import Tensor
+from .._lib.generated.tensor_search import *
 from ..framework.dtype import convert
 from .operand import to_operand
 
@@ -31,16 +32,6 @@ def topk(x, k, axis=None, largest=True, sorted=True, name=None):
     if isinstance(k, Tensor):
         return _ops.top_k_v2(x, k, 1, axis, largest, sorted)
     return _ops.top_k_v2(x, None, k, axis, largest, sorted)
-
-
-def sort(x, axis=-1, descending=False, name=None):
-    """The elements in order along `axis`."""
-    return _ops.argsort(x, axis, descending)[0]
-
-
-def argsort(x, axis=-1, descending=False, name=None):
-    """Where the elements in order along `axis` come from; equal ones keep order."""
-    return _ops.argsort(x, axis, descending)[1]
 
 
 def nonzero(x, as_tuple=False):
@@ -72,11 +63,6 @@ def where(condition, x=None, y=None, name=None):
 def _beside(tensor, value):
     operand = to_operand(value, tensor.dtype)
     return value if operand is None else operand
-
-
-def masked_select(x, mask, name=None):
-    """The elements of x where `mask` holds, flat."""
-    return _ops.masked_select(x, mask)
 
 
 def unique(

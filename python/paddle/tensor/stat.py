@@ -3,12 +3,9 @@
 
 from .. import _names, _ops
 from .._core import Tensor
+from .._lib.generated.tensor_stat import *
+from .._lib.generated.tensor_stat import var
 from .axis import axes_of
-
-
-def var(x, axis=None, unbiased=True, keepdim=False, name=None):
-    """The variance over `axis`, or of all elements; divided by n - 1 if `unbiased`."""
-    return _ops.var(x, axes_of("var", axis), keepdim, unbiased=unbiased)
 
 
 def std(x, axis=None, unbiased=True, keepdim=False, name=None):
@@ -32,17 +29,6 @@ def quantile(x, q, axis=None, keepdim=False, name=None):
         raise ValueError("quantile(): q is empty")
     axes = axes_of("quantile", axis)
     return _ops.quantile(x, fractions, axes, keepdim, list=is_list)[0]
-
-
-def histogram(input, bins=100, min=0, max=0, name=None):
-    """How many elements lie in each of `bins` equal intervals from `min` to `max`;
-    both 0: from the smallest to the largest element."""
-    return _ops.histogram(input, bins, min, max)
-
-
-def bincount(x, weights=None, minlength=0, name=None):
-    """How often each integer from 0 on occurs, or the sum of its weights."""
-    return _ops.bincount(x, weights, minlength)
 
 
 __all__ = _names.own(globals())

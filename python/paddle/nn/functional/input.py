@@ -2,6 +2,7 @@
 """From numbers of things to vectors."""
 
 from ... import _names, _ops
+from ..._lib.generated.nn_functional_input import *
 
 
 def embedding(x, weight, padding_idx=None, sparse=False, name=None):
@@ -20,11 +21,6 @@ def embedding(x, weight, padding_idx=None, sparse=False, name=None):
             )
         padding_idx %= rows
     return _ops.lookup_table_v2(weight, x, padding_idx, sparse)
-
-
-def one_hot(x, num_classes, name=None):
-    """x with a last dimension of num_classes zeros, and a one where x says."""
-    return _ops.one_hot_v2(x, num_classes)
 
 
 __all__ = _names.own(globals())

@@ -5,6 +5,8 @@ elements, of shape [1]; reduction='sum' adds up, 'none' keeps them."""
 import paddle
 
 from ... import _names, _ops
+from ..._lib.generated.nn_functional_loss import *
+from ..._lib.generated.nn_functional_loss import cross_entropy
 from ...tensor.shape_argument import differ, size
 
 
@@ -18,30 +20,6 @@ def _reduce(loss, reduction, function):
     raise ValueError(
         f"{function}: reduction must be 'mean', 'sum' or 'none', but is '{reduction}'"
     )
-
-
-def cross_entropy(
-    input,
-    label,
-    weight=None,
-    ignore_index=-100,
-    reduction="mean",
-    soft_label=False,
-    axis=-1,
-    use_softmax=True,
-    name=None,
-):
-    """-log(softmax(input)) at the label.
-
-    label: class numbers, shaped like input without `axis` or with a one there; with
-    soft_label a distribution, shaped like input. A label equal to ignore_index does
-    not count.
-    weight: one number per class. The mean is over the weights.
-    use_softmax: without it, input holds probabilities.
-    """
-    return _ops.cross_entropy_loss(
-        input, label, weight, soft_label, ignore_index, axis, use_softmax, reduction
-    )[0]
 
 
 def softmax_with_cross_entropy(
@@ -63,36 +41,9 @@ def softmax_with_cross_entropy(
     return (loss, softmax) if return_softmax else loss
 
 
-def nll_loss(input, label, weight=None, ignore_index=-100, reduction="mean", name=None):
-    """-input at the label; input [N, C, ...] holds logarithms of probabilities."""
-    return _ops.nll_loss(input, label, weight, ignore_index, reduction)[0]
-
-
-def mse_loss(input, label, reduction="mean", name=None):
-    """(input - label) squared."""
-    return _ops.mse_loss(input, label, reduction)
-
-
 def square_error_cost(input, label):
     """(input - label) squared, for each element."""
     return _ops.mse_loss(input, label, "none")
-
-
-def l1_loss(input, label, reduction="mean", name=None):
-    """|input - label|."""
-    return _ops.l1_loss(input, label, reduction)
-
-
-def smooth_l1_loss(input, label, reduction="mean", delta=1.0, name=None):
-    """Half the square of the difference d where it is below delta, beyond it
-    delta |d| - delta^2 / 2."""
-    return _ops.smooth_l1(input, label, delta, reduction)
-
-
-def log_loss(input, label, epsilon=1e-4, name=None):
-    """-label log(input + epsilon) - (1 - label) log(1 - input + epsilon), for each
-    element."""
-    return _ops.log_loss(input, label, epsilon)
 
 
 def binary_cross_entropy(input, label, weight=None, reduction="mean", name=None):

@@ -6,6 +6,7 @@ import math
 import paddle
 
 from ... import _names, _ops
+from ..._lib.generated.nn_functional_vision import *
 from . import window
 
 _FORMATS = {
@@ -191,18 +192,6 @@ def affine_grid(theta, out_shape, align_corners=True, name=None):
     """The grid for grid_sample() that the matrices theta [N, 2, 3] (or [N, 3, 4])
     make of an output of shape out_shape [N, C, H, W]."""
     return _ops.affine_grid(theta, _ints(out_shape), align_corners)
-
-
-def grid_sample(
-    x,
-    grid,
-    mode="bilinear",
-    padding_mode="zeros",
-    align_corners=True,
-    name=None,
-):
-    """x at the places that grid [N, H, W, 2] names, in coordinates from -1 to 1."""
-    return _ops.grid_sampler(x, grid, mode, padding_mode, align_corners)
 
 
 def temporal_shift(x, seg_num, shift_ratio=0.25, name=None, data_format="NCHW"):

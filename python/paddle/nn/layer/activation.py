@@ -2,180 +2,14 @@
 """Activations as layers. The formulas are in paddle.nn.functional."""
 
 from ... import _names
+from ..._lib.generated.nn_layer_activation import *
 from .. import functional as F
 from ..initializer import Constant
 from .layers import Layer
+from .of_function import OfFunction
 
 
-class _Activation(Layer):
-    """An activation whose arguments are attributes of the same names."""
-
-    _ARGUMENTS = ()
-
-    def extra_repr(self):
-        return ", ".join(f"{name}={getattr(self, name)}" for name in self._ARGUMENTS)
-
-
-class ReLU(_Activation):
-    """max(x, 0)."""
-
-    def __init__(self, name=None):
-        super().__init__()
-
-    def forward(self, x):
-        return F.relu(x)
-
-
-class ReLU6(_Activation):
-    """min(max(x, 0), 6)."""
-
-    def __init__(self, name=None):
-        super().__init__()
-
-    def forward(self, x):
-        return F.relu6(x)
-
-
-class Sigmoid(_Activation):
-    """1 / (1 + exp(-x))."""
-
-    def __init__(self, name=None):
-        super().__init__()
-
-    def forward(self, x):
-        return F.sigmoid(x)
-
-
-class Tanh(_Activation):
-    """The hyperbolic tangent."""
-
-    def __init__(self, name=None):
-        super().__init__()
-
-    def forward(self, x):
-        return F.tanh(x)
-
-
-class Silu(_Activation):
-    """x * sigmoid(x)."""
-
-    def __init__(self, name=None):
-        super().__init__()
-
-    def forward(self, x):
-        return F.silu(x)
-
-
-class Swish(_Activation):
-    """x * sigmoid(x)."""
-
-    def __init__(self, name=None):
-        super().__init__()
-
-    def forward(self, x):
-        return F.swish(x)
-
-
-class Mish(_Activation):
-    """x * tanh(softplus(x))."""
-
-    def __init__(self, name=None):
-        super().__init__()
-
-    def forward(self, x):
-        return F.mish(x)
-
-
-class Softsign(_Activation):
-    """x / (1 + |x|)."""
-
-    def __init__(self, name=None):
-        super().__init__()
-
-    def forward(self, x):
-        return F.softsign(x)
-
-
-class Tanhshrink(_Activation):
-    """x - tanh(x)."""
-
-    def __init__(self, name=None):
-        super().__init__()
-
-    def forward(self, x):
-        return F.tanhshrink(x)
-
-
-class LogSigmoid(_Activation):
-    """log(sigmoid(x))."""
-
-    def __init__(self, name=None):
-        super().__init__()
-
-    def forward(self, x):
-        return F.log_sigmoid(x)
-
-
-class Hardsigmoid(_Activation):
-    """A piecewise linear sigmoid."""
-
-    def __init__(self, name=None):
-        super().__init__()
-
-    def forward(self, x):
-        return F.hardsigmoid(x)
-
-
-class Hardswish(_Activation):
-    """x times a piecewise linear sigmoid."""
-
-    def __init__(self, name=None):
-        super().__init__()
-
-    def forward(self, x):
-        return F.hardswish(x)
-
-
-class GELU(_Activation):
-    """x times the normal distribution function; with `approximate` by tanh."""
-
-    _ARGUMENTS = ("approximate",)
-
-    def __init__(self, approximate=False, name=None):
-        super().__init__()
-        self.approximate = approximate
-
-    def forward(self, x):
-        return F.gelu(x, self.approximate)
-
-
-class ELU(_Activation):
-    """x, or alpha * (exp(x) - 1) below zero."""
-
-    _ARGUMENTS = ("alpha",)
-
-    def __init__(self, alpha=1.0, name=None):
-        super().__init__()
-        self.alpha = alpha
-
-    def forward(self, x):
-        return F.elu(x, self.alpha)
-
-
-class CELU(_Activation):
-    """x, or alpha * (exp(x / alpha) - 1) below zero."""
-
-    _ARGUMENTS = ("alpha",)
-
-    def __init__(self, alpha=1.0, name=None):
-        super().__init__()
-        self.alpha = alpha
-
-    def forward(self, x):
-        return F.celu(x, self.alpha)
-
-
-class SELU(_Activation):
+class SELU(OfFunction):
     """scale * x, or scale * alpha * (exp(x) - 1) below zero."""
 
     _ARGUMENTS = ("scale", "alpha")
@@ -192,19 +26,6 @@ class SELU(_Activation):
 
     def forward(self, x):
         return F.selu(x, self.scale, self.alpha)
-
-
-class LeakyReLU(_Activation):
-    """x, or negative_slope * x below zero."""
-
-    _ARGUMENTS = ("negative_slope",)
-
-    def __init__(self, negative_slope=0.01, name=None):
-        super().__init__()
-        self.negative_slope = negative_slope
-
-    def forward(self, x):
-        return F.leaky_relu(x, self.negative_slope)
 
 
 class PReLU(Layer):
@@ -240,20 +61,7 @@ class PReLU(Layer):
         )
 
 
-class Hardshrink(_Activation):
-    """x, or 0 within `threshold` of zero."""
-
-    _ARGUMENTS = ("threshold",)
-
-    def __init__(self, threshold=0.5, name=None):
-        super().__init__()
-        self.threshold = threshold
-
-    def forward(self, x):
-        return F.hardshrink(x, self.threshold)
-
-
-class Softshrink(_Activation):
+class Softshrink(OfFunction):
     """x moved towards zero by `threshold`."""
 
     _ARGUMENTS = ("threshold",)
@@ -266,48 +74,7 @@ class Softshrink(_Activation):
         return F.softshrink(x, self.threshold)
 
 
-class ThresholdedReLU(_Activation):
-    """x above `threshold`, else 0."""
-
-    _ARGUMENTS = ("threshold",)
-
-    def __init__(self, threshold=1.0, name=None):
-        super().__init__()
-        self.threshold = threshold
-
-    def forward(self, x):
-        return F.thresholded_relu(x, self.threshold)
-
-
-class Hardtanh(_Activation):
-    """x kept between `min` and `max`."""
-
-    _ARGUMENTS = ("min", "max")
-
-    def __init__(self, min=-1.0, max=1.0, name=None):
-        super().__init__()
-        self.min = min
-        self.max = max
-
-    def forward(self, x):
-        return F.hardtanh(x, self.min, self.max)
-
-
-class Softplus(_Activation):
-    """log(1 + exp(beta * x)) / beta, or x above the threshold."""
-
-    _ARGUMENTS = ("beta", "threshold")
-
-    def __init__(self, beta=1, threshold=20, name=None):
-        super().__init__()
-        self.beta = beta
-        self.threshold = threshold
-
-    def forward(self, x):
-        return F.softplus(x, self.beta, self.threshold)
-
-
-class Softmax(_Activation):
+class Softmax(OfFunction):
     """exp(x) over its sum along `axis`."""
 
     _ARGUMENTS = ("axis",)
@@ -320,7 +87,7 @@ class Softmax(_Activation):
         return F.softmax(x, self.axis)
 
 
-class LogSoftmax(_Activation):
+class LogSoftmax(OfFunction):
     """The logarithm of softmax along `axis`."""
 
     _ARGUMENTS = ("axis",)
@@ -333,21 +100,7 @@ class LogSoftmax(_Activation):
         return F.log_softmax(x, self.axis)
 
 
-class Maxout(_Activation):
-    """The largest of each of `groups` channels along `axis`."""
-
-    _ARGUMENTS = ("groups", "axis")
-
-    def __init__(self, groups, axis=1, name=None):
-        super().__init__()
-        self.groups = groups
-        self.axis = axis
-
-    def forward(self, x):
-        return F.maxout(x, self.groups, self.axis)
-
-
-class GLU(_Activation):
+class GLU(OfFunction):
     """One half along `axis` times the sigmoid of the other."""
 
     _ARGUMENTS = ("axis",)
