@@ -19,14 +19,16 @@ def own(names, *hidden):
     ]
 
 
-def gathered(names, modules=""):
-    """The public names of a module that gathers those of others. Of the modules in it
-    only those in the text `modules`: Python leaves there what was imported on the way."""
-    modules = modules.split()
+def gathered(names, modules="", hidden=""):
+    """The public names of a module that gathers those of others, without those in the
+    text `hidden`: what it works with. Of the modules in it only those in the text
+    `modules`: Python leaves there what was imported on the way."""
+    modules, hidden = modules.split(), hidden.split()
     return [
         name
         for name, value in names.items()
         if name[0] != "_"
+        and name not in hidden
         and (name in modules or not isinstance(value, ModuleType))
         and getattr(value, "__module__", None) not in _TOOLS
     ]

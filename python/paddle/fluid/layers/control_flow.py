@@ -5,7 +5,7 @@ import contextlib
 
 import paddle
 
-from ... import _ops
+from ... import _names, _ops
 from ..._core import DType, Variable
 from ...static.control_flow import (
     _check_predicate,
@@ -21,29 +21,6 @@ from ...static.control_flow import (
 )
 from ...static.program import _KINDS, default_main_program
 from ...static.python_ops import Print, py_func
-
-__all__ = [
-    "Print",
-    "Switch",
-    "While",
-    "array_length",
-    "array_read",
-    "array_write",
-    "case",
-    "cond",
-    "create_array",
-    "equal",
-    "greater_equal",
-    "greater_than",
-    "increment",
-    "is_empty",
-    "less_equal",
-    "less_than",
-    "not_equal",
-    "py_func",
-    "switch_case",
-    "while_loop",
-]
 
 
 class While:
@@ -207,3 +184,10 @@ def array_length(array):
 def _check_place(function, i):
     if not isinstance(i, Variable) or i.dtype is not DType.int64:
         raise TypeError(f"{function}: i must be an int64 Variable of shape [1]")
+
+
+__all__ = _names.gathered(
+    globals(),
+    hidden="DType Variable append_body append_conditional default_main_program "
+    "new_body new_variable write",
+)

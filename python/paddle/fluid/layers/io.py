@@ -1,18 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What programs are fed, and readers that feed them."""
 
+from ... import _names
 from ...framework.mode import require_static
 from ...io import DataLoader
 from ...static import data as _data
 from ...utils import unique_name
-
-__all__ = [
-    "create_py_reader_by_data",
-    "data",
-    "double_buffer",
-    "py_reader",
-    "read_file",
-]
 
 
 def data(
@@ -79,3 +72,6 @@ def read_file(reader):
     """The variables that a reader feeds: a list, or one by itself."""
     variables = reader.feed_list
     return variables[0] if len(variables) == 1 else list(variables)
+
+
+__all__ = _names.gathered(globals(), hidden="DataLoader require_static")

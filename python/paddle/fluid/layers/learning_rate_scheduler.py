@@ -6,23 +6,11 @@ import math
 
 import paddle
 
-from ... import _ops
+from ... import _names, _ops
 from ..._core import Variable
 from ...framework.mode import in_dynamic_mode
 from ...static.program import OpRole, default_main_program, role_guard
 from ..dygraph import learning_rate_scheduler as _eager
-
-__all__ = [
-    "autoincreased_step_counter",
-    "cosine_decay",
-    "exponential_decay",
-    "inverse_time_decay",
-    "linear_lr_warmup",
-    "natural_exp_decay",
-    "noam_decay",
-    "piecewise_decay",
-    "polynomial_decay",
-]
 
 
 def autoincreased_step_counter(counter_name=None, begin=1, step=1):
@@ -187,3 +175,8 @@ def linear_lr_warmup(step, learning_rate, warmup_steps, start_lr, end_lr):
     rising = _ops.scale(step, (end_lr - start_lr) / warmup_steps, float(start_lr))
     warm = _ops.less_than(step, _constant(warmup_steps))
     return _ops.where(warm, rising, learning_rate)
+
+
+__all__ = _names.gathered(
+    globals(), hidden="OpRole Variable default_main_program in_dynamic_mode role_guard"
+)

@@ -3,17 +3,9 @@
 
 import paddle
 
-from ... import _ops
+from ... import _names, _ops
 from ...nn import functional as _F
 from ...nn.functional import log_loss, softmax_with_cross_entropy, square_error_cost
-
-__all__ = [
-    "cross_entropy",
-    "log_loss",
-    "sigmoid_cross_entropy_with_logits",
-    "softmax_with_cross_entropy",
-    "square_error_cost",
-]
 
 
 def cross_entropy(input, label, soft_label=False, ignore_index=-100):
@@ -31,3 +23,6 @@ def sigmoid_cross_entropy_with_logits(
     counts = paddle.cast(label != float(ignore_index), x.dtype)
     loss = loss * counts
     return loss / paddle.sum(counts) if normalize else loss
+
+
+__all__ = _names.gathered(globals())

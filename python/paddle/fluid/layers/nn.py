@@ -4,6 +4,7 @@
 import paddle
 
 from ... import (
+    _names,
     _ops,
     logical_and,
     logical_not,
@@ -13,42 +14,6 @@ from ...nn import functional as _F
 from ...nn.functional import label_smooth, log_softmax
 from ..input import one_hot as _one_hot
 from .activate import activate
-
-__all__ = [
-    "clip",
-    "cos_sim",
-    "dropout",
-    "elementwise_add",
-    "elementwise_div",
-    "elementwise_floordiv",
-    "elementwise_max",
-    "elementwise_min",
-    "elementwise_mod",
-    "elementwise_mul",
-    "elementwise_pow",
-    "elementwise_sub",
-    "l2_normalize",
-    "label_smooth",
-    "log_softmax",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "matmul",
-    "mean",
-    "mul",
-    "one_hot",
-    "pad",
-    "pool2d",
-    "reduce_all",
-    "reduce_any",
-    "reduce_max",
-    "reduce_mean",
-    "reduce_min",
-    "reduce_prod",
-    "reduce_sum",
-    "scale",
-    "softmax",
-]
 
 
 def _elementwise(op):
@@ -191,3 +156,6 @@ def l2_normalize(x, axis, epsilon=1e-12, name=None):
 def cos_sim(X, Y):
     """The cosine of the angle between rows, [N, 1]."""
     return paddle.unsqueeze(_F.cosine_similarity(X, Y, axis=1), 1)
+
+
+__all__ = _names.gathered(globals(), hidden="activate refuse_seed")

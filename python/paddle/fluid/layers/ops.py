@@ -2,6 +2,7 @@
 """Functions of each element."""
 
 from ... import (
+    _names,
     abs,
     ceil,
     cos,
@@ -18,33 +19,6 @@ from ... import (
 from ...nn import functional as _F
 from ...nn.functional import elu, gelu, relu, relu6, sigmoid, softplus, softsign, tanh
 
-__all__ = [
-    "abs",
-    "ceil",
-    "cos",
-    "elu",
-    "exp",
-    "floor",
-    "gelu",
-    "hard_sigmoid",
-    "leaky_relu",
-    "log",
-    "pow",
-    "reciprocal",
-    "relu",
-    "relu6",
-    "round",
-    "rsqrt",
-    "sigmoid",
-    "sin",
-    "softplus",
-    "softsign",
-    "sqrt",
-    "square",
-    "swish",
-    "tanh",
-]
-
 
 def leaky_relu(x, alpha=0.02, name=None):
     return _F.leaky_relu(x, alpha)
@@ -60,3 +34,6 @@ def swish(x, beta=1.0, name=None):
 
 def pow(x, factor=1.0, name=None):
     return x**factor
+
+
+__all__ = _names.gathered(globals())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers that make their parameters themselves, in programs."""
 
-from ... import _ops
+from ... import _names, _ops
 from ...framework.parameter import create_parameter as _create_parameter
 from ...static import nn as _nn
 from ...static.global_variable import create_global_var
@@ -25,29 +25,6 @@ from ...static.nn import (
 )
 from ...static.program import layer_guard
 from ...static.tagging import linear_chain_crf
-
-__all__ = [
-    "batch_norm",
-    "bilinear_tensor_product",
-    "conv2d",
-    "conv2d_transpose",
-    "conv3d",
-    "conv3d_transpose",
-    "create_global_var",
-    "create_parameter",
-    "crf_decoding",
-    "data_norm",
-    "embedding",
-    "fc",
-    "group_norm",
-    "instance_norm",
-    "layer_norm",
-    "linear_chain_crf",
-    "nce",
-    "prelu",
-    "row_conv",
-    "spectral_norm",
-]
 
 
 def fc(
@@ -98,3 +75,6 @@ def create_parameter(
     shape, dtype, name=None, attr=None, is_bias=False, default_initializer=None
 ):
     return _create_parameter(shape, dtype, name, attr, is_bias, default_initializer)
+
+
+__all__ = _names.gathered(globals(), hidden="begin layer_guard mark_remote")

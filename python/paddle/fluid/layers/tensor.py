@@ -4,6 +4,7 @@
 import paddle
 
 from ... import (
+    _names,
     _ops,
     assign,
     cast,
@@ -27,44 +28,6 @@ from ...static.program import default_main_program
 from ...tensor.shape_argument import split as _split
 from ...utils import unique_name
 from .activate import activate
-
-__all__ = [
-    "argmax",
-    "argmin",
-    "argsort",
-    "assign",
-    "cast",
-    "concat",
-    "create_global_var",
-    "create_tensor",
-    "expand",
-    "fill_constant",
-    "fill_constant_batch_size_like",
-    "flatten",
-    "gather",
-    "gather_nd",
-    "gaussian_random",
-    "ones",
-    "ones_like",
-    "reshape",
-    "scatter",
-    "shape",
-    "slice",
-    "split",
-    "squeeze",
-    "stack",
-    "strided_slice",
-    "sums",
-    "tile",
-    "topk",
-    "transpose",
-    "uniform_random",
-    "unsqueeze",
-    "unstack",
-    "where",
-    "zeros",
-    "zeros_like",
-]
 
 
 def fill_constant(shape, dtype, value, force_cpu=False, out=None, name=None):
@@ -176,3 +139,6 @@ def argmin(x, axis=0):
 def argsort(input, axis=-1, descending=False, name=None):
     """Both the sorted values and where they were."""
     return paddle.sort(input, axis, descending), paddle.argsort(input, axis, descending)
+
+
+__all__ = _names.gathered(globals(), hidden="activate convert default_main_program")
