@@ -19,6 +19,7 @@ void BindAutograd(nanobind::module_& m);
 void BindPyLayer(nanobind::module_& m);
 void BindOptim(nanobind::module_& m);
 void BindData(nanobind::module_& m);
+void BindBatchBuffers(nanobind::module_& m);
 void BindDataset(nanobind::module_& m);
 void BindCluster(nanobind::module_& m);
 void BindJob(nanobind::module_& m);
@@ -45,6 +46,7 @@ NB_MODULE(_core, m) {
   fleet::python::BindPyLayer(m);
   fleet::python::BindOptim(m);
   fleet::python::BindData(m);
+  fleet::python::BindBatchBuffers(m);
   fleet::python::BindDataset(m);
   fleet::python::BindCluster(m);
   fleet::python::BindJob(m);

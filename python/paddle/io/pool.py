@@ -11,7 +11,8 @@ import threading
 import time
 import warnings
 
-from . import slots, worker
+from .. import _core
+from . import batch_buffers, worker
 
 # Batches of one worker that may be on loan to tensors at a time: the one in
 # use, and the one that replaces it. Beyond that batches are copied.
@@ -55,8 +56,8 @@ class WorkerPool:
         try:
             for process in self._workers:
                 while process.pending:
-                    _, slot, _ = self._wait(process)
-                    process.reader.give_back(slot)
+                    _, buffer, _ = self._wait(process)
+                    process.reader.give_back(buffer)
                 process.send(worker.StartEpoch(seed + process.id))
         except BaseException:
             self.close()
@@ -69,9 +70,9 @@ class WorkerPool:
     def request(self, worker_id, number, indices):
         """Asks the worker for batch `number`; never blocks."""
         process = self._workers[worker_id]
-        slot = process.reader.take()
-        process.pending.append((number, slot))
-        process.send(worker.MakeBatch(slot, indices))
+        buffer = process.reader.take()
+        process.pending.append((number, buffer))
+        process.send(worker.MakeBatch(buffer, indices))
 
     def receive(self, worker_id):
         """The oldest batch requested of the worker; blocks for it.
@@ -82,10 +83,10 @@ class WorkerPool:
         """
         process = self._workers[worker_id]
         try:
-            kind, slot, body = self._wait(process)
+            kind, buffer, body = self._wait(process)
             if kind == worker.BATCH:
-                return True, process.reader.load(slot, body)
-            process.reader.give_back(slot)
+                return True, process.reader.load(buffer, body)
+            process.reader.give_back(buffer)
             if kind == worker.EXHAUSTED:
                 return False, None
             raise worker.rebuild_error(body)
@@ -96,7 +97,7 @@ class WorkerPool:
     def _wait(self, process):
         for other in self._workers:
             other.flush()
-        number, slot = process.pending[0]
+        number, buffer = process.pending[0]
         deadline = time.monotonic() + self._timeout if self._timeout else None
         while not process.poll(deadline):
             if deadline is not None and time.monotonic() >= deadline:
@@ -108,10 +109,10 @@ class WorkerPool:
         if reply is None:
             raise RuntimeError(process.describe_exit(number))
         process.pending.pop(0)
-        kind, in_slot, offset, num_bytes, body = reply
-        if in_slot:
-            body = process.reader.read(slot, offset, num_bytes)
-        return kind, slot, body
+        kind, in_buffer, offset, num_bytes, body = reply
+        if in_buffer:
+            body = process.reader.read(buffer, offset, num_bytes)
+        return kind, buffer, body
 
     def close(self):
         """Ends the workers and reaps them; tensors on loan stay valid."""
@@ -139,13 +140,13 @@ class WorkerPool:
 
 
 class _Process:
-    """One worker: its process, its socket, its slots, what it owes."""
+    """One worker: its process, its socket, its buffers, what it owes."""
 
     def __init__(self, worker_id, pid, sock, reader):
         self.id = worker_id
         self.pid = pid
         self.reader = reader
-        self.pending = []  # (batch number, slot), oldest first
+        self.pending = []  # (batch number, buffer), oldest first
         self._sock = sock
         self._reaped = False
         self._status = None  # None after the end too, if others reaped it
@@ -193,13 +194,13 @@ class _Process:
             head = worker.receive_exactly(self._sock, worker.REPLY.size)
             if head is None:
                 return None
-            kind, in_slot, offset, num_bytes = worker.REPLY.unpack(head)
+            kind, in_buffer, offset, num_bytes = worker.REPLY.unpack(head)
             body = b""
-            if not in_slot and num_bytes:
+            if not in_buffer and num_bytes:
                 body = worker.receive_exactly(self._sock, num_bytes)
         except ConnectionResetError:
             return None
-        return None if body is None else (kind, in_slot, offset, num_bytes, body)
+        return None if body is None else (kind, in_buffer, offset, num_bytes, body)
 
     def describe_exit(self, number):
         """Why there is no batch `number`: how the process ended."""
@@ -252,7 +253,7 @@ class _Process:
             self._exited(wait=True)
         if close and self._sock.fileno() >= 0:
             self._sock.close()
-            os.close(self.reader.fd)
+            self.reader.close()
 
     def _exited(self, wait=False):
         if not self._reaped:
@@ -267,8 +268,8 @@ class _Process:
 
 
 def _fork(worker_id, options, max_pending, share, mask):
-    num_slots = max_pending + MAX_LENT
-    fd = slots.make_file(num_slots)
+    num_buffers = max_pending + MAX_LENT
+    fd = _core.make_batch_buffers(num_buffers)
     ours, theirs = socket.socketpair()
     # What is buffered now would otherwise be written by the child as well.
     for stream in (sys.stdout, sys.stderr):
@@ -290,8 +291,8 @@ def _fork(worker_id, options, max_pending, share, mask):
     if pid == 0:
         ours.close()
         worker.run_worker(
-            worker_id, theirs, fd, num_slots, options, parent_pid, die_with, mask
+            worker_id, theirs, fd, num_buffers, options, parent_pid, die_with, mask
         )
     theirs.close()
-    reader = slots.SlotReader(fd, num_slots, MAX_LENT if share else 0)
+    reader = batch_buffers.BatchReader(fd, num_buffers, MAX_LENT if share else 0)
     return _Process(worker_id, pid, ours, reader)

@@ -20,15 +20,15 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 
 from . import _tensors
+from .batch_buffers import BatchWriter
 from .collate import collate, default_collate_fn
-from .slots import SlotWriter
 
 # Replies from a worker: what it is, and where its body is.
 BATCH, EXHAUSTED, ERROR = range(3)
-# kind, body is in the slot, offset in the slot, number of bytes
+# kind, body is in the buffer, offset in the buffer, number of bytes
 REPLY = struct.Struct("=B?QQ")
 REQUEST = struct.Struct("=Q")
-# A longer body goes through the slot: a worker should make the next batch, not
+# A longer body goes through the buffer: a worker should make the next batch, not
 # wait for room in the socket.
 MAX_INLINE_BYTES = 2048
 
@@ -62,7 +62,7 @@ class StartEpoch(NamedTuple):
 
 
 class MakeBatch(NamedTuple):
-    slot: int
+    buffer: int
     # Sample indices of a map-style dataset; of an iterable one, how many.
     indices: Any
 
@@ -104,7 +104,7 @@ class Fetcher:
 
 
 def run_worker(
-    worker_id, sock, slot_fd, num_slots, options, parent_pid, die_with, mask
+    worker_id, sock, buffers_fd, num_buffers, options, parent_pid, die_with, mask
 ):
     """The life of a worker process; never returns.
 
@@ -115,7 +115,7 @@ def run_worker(
     code = 1
     try:
         _leave_parent(sock, parent_pid, die_with, mask)
-        writer = SlotWriter(slot_fd, num_slots)
+        writer = BatchWriter(buffers_fd, num_buffers)
         _serve(worker_id, sock, writer, options)
         code = 0
     except (BrokenPipeError, ConnectionResetError):
@@ -185,7 +185,7 @@ def _serve(worker_id, sock, writer, options):
             except BaseException as error:
                 failure = describe_error(worker_id, error)
             continue
-        writer.start(request.slot)
+        writer.start(request.buffer)
         reply = failure or _make_batch(worker_id, fetcher, writer, request.indices)
         _send(sock, writer, *reply)
 
