@@ -64,6 +64,12 @@ Tensor Conv(const Tensor& input, const Tensor& filter, const Tensor& bias,
               "channels do not fit");
   const WindowLists& w = plan.window;
   if (!w.before.empty()) plan.x = at::constant_pad_nd(plan.x, w.before);
+  if (plan.x.device().is_cpu() && plan.x.size(1) == 1) {
+    // One channel lies alike in both layouts. Told that it is the last,
+    // LibTorch's oneDNN reads beyond an image in which a window with a stride
+    // fits once.
+    plan.x = plan.x.contiguous().select(1, 0).unsqueeze(1);
+  }
   std::vector<int64_t> zeros(w.stride.size(), 0);
   Tensor out = at::convolution(plan.x, filter, MaybeBias(bias), w.stride,
                                w.padding, w.dilation, false, zeros, groups);

@@ -152,6 +152,28 @@ def test_transposed_convolution_with_uneven_padding():
     )
 
 
+@pytest.mark.parametrize("shape", [(2, 2, 3, 7, 1), (2, 5, 7, 1), (2, 5, 8, 1)])
+def test_a_window_with_a_stride_that_fits_in_once(shape):
+    """LibTorch's oneDNN reads beyond such an image of one channel, if it is the last."""
+    name = f"conv{len(shape) - 2}d"
+    kernel = (2, 1, *[1] * (len(shape) - 3), 7)
+    stride = [1] * (len(shape) - 3) + [2]
+    for seed in range(20):
+        x, w = (
+            np.random.default_rng([seed, i]).standard_normal(s).astype("float32")
+            for i, s in enumerate((shape, kernel))
+        )
+        image = torch.tensor(x).movedim(-1, 1).double()
+        want = theirs(name)(image, torch.tensor(w).double(), stride=stride)
+        x, w = paddle.to_tensor(x), paddle.to_tensor(w)
+        # What lies behind the image is large.
+        freed = [paddle.full([n], 1e30) for n in [*range(1, 20), *range(20, 1100, 20)]]
+        del freed
+        last = "NHWC" if len(shape) == 4 else "NDHWC"
+        got = ours(name)(x, w, stride=stride, data_format=last)
+        np.testing.assert_allclose(got.numpy(), want.movedim(1, -1).numpy(), atol=1e-5)
+
+
 def test_convolution_of_an_empty_batch():
     w = paddle.to_tensor(floats(4, 3, 3, 3, dtype="float32"), stop_gradient=False)
     out = F.conv2d(paddle.to_tensor(np.zeros((0, 3, 8, 8), "float32")), w)
