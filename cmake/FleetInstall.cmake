@@ -14,6 +14,11 @@ if(FLEET_BUILD_PYTHON)
   install(DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/generated
           DESTINATION paddle/_lib COMPONENT package EXCLUDE_FROM_ALL
           FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
+  if(SKBUILD)
+    install(DIRECTORY ${CMAKE_BINARY_DIR}/stubs/paddle
+            DESTINATION . COMPONENT package EXCLUDE_FROM_ALL
+            FILES_MATCHING PATTERN "*.pyi")
+  endif()
 endif()
 
 # fleetrun: bin/ for C++ users, and in a wheel the folder of scripts, where it is

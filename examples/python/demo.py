@@ -102,7 +102,7 @@ def plot(all_runs, path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--only", choices=MODELS)
     parser.add_argument("--out", type=Path, default=Path("build/demo"))
     parser.add_argument("--small", action="store_true", help="for a quick look")

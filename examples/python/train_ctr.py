@@ -133,7 +133,7 @@ def train(args, share, loss, test):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--mode", choices=("sync", "async", "geo"), default="async")
     parser.add_argument("--examples", type=int, default=100_000)
     parser.add_argument("--epochs", type=int, default=3)

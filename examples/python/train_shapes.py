@@ -52,7 +52,7 @@ def draw(kind, rng):
 class Shapes(Dataset):
     """`count` pictures with their labels; the same seed draws the same pictures."""
 
-    def __init__(self, count, seed):
+    def __init__(self, count: int, seed: int):
         rng = np.random.default_rng(seed)
         self.labels = rng.integers(0, len(NAMES), count)
         self.pictures = np.stack([draw(NAMES[k], rng) for k in self.labels])
@@ -131,7 +131,7 @@ def evaluate(model, data):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--pictures", type=int, default=6000)
     parser.add_argument("--batch-size", type=int, default=64)

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 
-_LIB = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_lib")
+_LIB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_lib")
 
 
 def _read(*path):

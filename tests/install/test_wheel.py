@@ -70,6 +70,20 @@ def test_it_holds_the_package_once_and_nothing_else(wheel):
     assert sources - set(names) == set()
 
 
+def test_it_holds_a_stub_for_every_module_that_users_import(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "paddle/py.typed" in names
+    modules = {
+        n.removesuffix(".py")
+        for n in names
+        if n.endswith(".py") and not re.search(r"/_(?!_init__)", n)
+    }
+    stubs = {n.removesuffix(".pyi") for n in names if n.endswith(".pyi")}
+    assert len(modules) > 200 and modules - stubs == set()
+    tensor = zipfile.ZipFile(wheel).read("paddle/_core.pyi").decode()
+    assert "    def exp_(x: Tensor, name: str | None = None) -> Tensor: ..." in tensor
+
+
 def test_it_holds_the_engine_and_its_modules(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     paths = {pathlib.PurePath(n) for n in names if n.startswith("paddle/_lib/")}

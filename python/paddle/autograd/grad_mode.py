@@ -2,7 +2,6 @@
 """Switches that say whether operations are recorded for backward."""
 
 import functools
-import inspect
 
 from .._core import is_grad_enabled
 from .._core import set_grad_enabled as _set
@@ -39,6 +38,8 @@ class _GradMode:
         return False
 
     def __call__(self, func):
+        import inspect  # here, which keeps `import paddle` fast
+
         mode = type(self)
         if inspect.isgeneratorfunction(func):
             return self._wrap_generator(func, mode)

@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """How tensors print."""
 
-import dataclasses
 import math
 
 from .._core import DType
 from .manipulation import cast
 
 
-@dataclasses.dataclass
 class _Options:
-    precision: int = 8
-    threshold: int = 1000  # print at most so many elements in full
-    edgeitems: int = 3  # of a longer one, so many at each end of a dimension
-    sci_mode: bool = False
-    linewidth: int = 80
+    precision = 8
+    threshold = 1000  # print at most so many elements in full
+    edgeitems = 3  # of a longer one, so many at each end of a dimension
+    sci_mode = False
+    linewidth = 80
 
 
 _options = _Options()
