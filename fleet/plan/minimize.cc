@@ -39,11 +39,6 @@ void MarkLoss(Block& block, const std::string& loss) {
 
 // ---- clipping
 
-bool IsClipped(const Builder& b, const Value& parameter) {
-  const ParamAttr* attr = b.attr_of(parameter.name());
-  return attr == nullptr || attr->need_clip;
-}
-
 // The gradient with each row once: one that occurs twice counts with its sum.
 Value Merged(Builder& b, const Value& gradient) {
   const Variable* variable = b.block().Find(gradient.name());
@@ -60,11 +55,7 @@ Value FactorOf(Builder& b, const Value& squares, double norm, DType dtype) {
   return b.ElementwiseDiv(limit, length);
 }
 
-void ClipAll(Builder& b, const Clip& clip, Gradients& gradients) {
-  std::vector<Value*> clipped;
-  for (ParameterGradient& pair : gradients) {
-    if (IsClipped(b, pair.parameter)) clipped.push_back(&pair.gradient);
-  }
+void ClipAll(Builder& b, const Clip& clip, const std::vector<Value*>& clipped) {
   if (clipped.empty()) return;
   if (const auto* by_value = std::get_if<ClipByValue>(&clip)) {
     for (Value* gradient : clipped) {
@@ -107,6 +98,52 @@ Value Decayed(Builder& b, const ParameterGradient& pair,
   return b.Sum({pair.gradient, share});
 }
 
+// ---- settings of parameters
+
+// What holds for one parameter: the optimizer's word, unless its ParamAttr or
+// the optimizer says otherwise for it.
+struct Settings {
+  const optim::UpdateRule* rule;
+  std::optional<double> decoupled_decay;
+  double learning_rate = 1.0;
+  program::Decay decay;
+  bool need_clip = true;
+};
+
+std::optional<double> DecoupledDecayOf(const Optimizer& optimizer,
+                                       const std::string& parameter) {
+  const std::optional<double>& decay = optimizer.decoupled_decay;
+  const bool adam = std::holds_alternative<optim::Adam>(optimizer.rule);
+  if (adam && !decay.has_value()) return decay;
+  if (optimizer.decays == nullptr) return decay;
+  return optimizer.decays(parameter) ? decay : 0.0;
+}
+
+Settings SettingsOf(const Builder& b, const Optimizer& optimizer,
+                    const std::string& parameter) {
+  Settings settings{.rule = &optimizer.rule,
+                    .decoupled_decay = DecoupledDecayOf(optimizer, parameter),
+                    .decay = optimizer.decay};
+  if (const ParamAttr* attr = b.attr_of(parameter); attr != nullptr) {
+    settings.learning_rate = attr->learning_rate;
+    settings.need_clip = attr->need_clip;
+    if (attr->decay.has_value()) settings.decay = *attr->decay;
+  }
+  const auto own = optimizer.parameters.find(parameter);
+  if (own == optimizer.parameters.end()) return settings;
+  const ParameterSettings& said = own->second;
+  if (said.rule.has_value()) {
+    // The decay that goes with the optimizer's rule may mean another rule here.
+    settings.rule = &*said.rule;
+    settings.decoupled_decay = said.decoupled_decay;
+  }
+  if (said.decoupled_decay) settings.decoupled_decay = said.decoupled_decay;
+  if (said.learning_rate) settings.learning_rate = *said.learning_rate;
+  if (said.decay) settings.decay = *said.decay;
+  if (said.need_clip) settings.need_clip = *said.need_clip;
+  return settings;
+}
+
 // ---- updates
 
 // The type of numbers that go with parameters: the rate, the powers of betas.
@@ -116,29 +153,35 @@ DType NumberType(DType dtype) {
 
 class Updates {
  public:
-  Updates(Builder& b, const Optimizer& optimizer, const Value& skip)
-      : b_(b), optimizer_(optimizer), skip_(skip) {}
+  Updates(Builder& b, const Value& skip, OptimizerVariables& made)
+      : b_(b), skip_(skip), made_(made) {}
 
-  void MakeRate(const Gradients& gradients) {
-    if (const auto* rate = std::get_if<Value>(&optimizer_.learning_rate)) {
+  void MakeRate(const Optimizer& optimizer, const Gradients& gradients) {
+    if (const auto* rate = std::get_if<Value>(&optimizer.learning_rate)) {
       rate_ = *rate;
       return;
     }
-    DType dtype = DType::kFloat32;
-    for (const ParameterGradient& pair : gradients) {
-      if (pair.parameter.dtype() == DType::kFloat64) dtype = DType::kFloat64;
+    if (made_.learning_rate.empty()) {
+      DType dtype = DType::kFloat32;
+      for (const ParameterGradient& pair : gradients) {
+        if (pair.parameter.dtype() == DType::kFloat64) dtype = DType::kFloat64;
+      }
+      made_.learning_rate = b_.NewName("learning_rate");
+      b_.NewPersistable(made_.learning_rate, {1}, dtype,
+                        std::get<double>(optimizer.learning_rate));
     }
-    rate_ = b_.NewPersistable(b_.NewName("learning_rate"), {1}, dtype,
-                              std::get<double>(optimizer_.learning_rate));
+    rate_ = b_.Find(made_.learning_rate);
   }
 
   // Appends the update of one parameter.
-  void Append(const Value& parameter, const Value& gradient) {
-    const UpdateOp update = UpdateOpOf(optimizer_.rule, DecayOf(parameter));
+  void Append(const Value& parameter, const Value& gradient,
+              const Settings& settings) {
+    const UpdateOp update =
+        UpdateOpOf(*settings.rule, settings.decoupled_decay);
     std::map<std::string, std::string> inputs{
         {"Param", parameter.name()},
         {"Grad", gradient.name()},
-        {"LearningRate", RateOf(parameter).name()}};
+        {"LearningRate", RateTimes(settings.learning_rate).name()}};
     std::map<std::string, std::string> outputs{{"ParamOut", parameter.name()}};
     for (const UpdateState& state : update.states) {
       const std::string name = StateOf(parameter, state);
@@ -154,22 +197,14 @@ class Updates {
   }
 
  private:
-  std::optional<double> DecayOf(const Value& parameter) const {
-    const std::optional<double>& decay = optimizer_.decoupled_decay;
-    const bool adam = std::holds_alternative<optim::Adam>(optimizer_.rule);
-    if (adam && !decay.has_value()) return decay;
-    if (optimizer_.decays == nullptr) return decay;
-    return optimizer_.decays(parameter.name()) ? decay : 0.0;
-  }
-
-  Value RateOf(const Value& parameter) {
-    const ParamAttr* attr = b_.attr_of(parameter.name());
-    if (attr == nullptr || attr->learning_rate == 1.0) return rate_;
-    return b_.Scale(rate_, {.scale = attr->learning_rate});
+  Value RateTimes(double factor) {
+    return factor == 1.0 ? rate_ : b_.Scale(rate_, {.scale = factor});
   }
 
   std::string StateOf(const Value& parameter, const UpdateState& state) {
-    const std::string name = b_.NewName(parameter.name() + '_' + state.name);
+    std::string& name = made_.states[{parameter.name(), state.name}];
+    if (!name.empty()) return name;
+    name = b_.NewName(parameter.name() + '_' + state.name);
     const DType dtype = parameter.dtype();
     b_.NewPersistable(name, state.scalar ? program::Dims{1} : parameter.dims(),
                       state.scalar ? NumberType(dtype) : dtype, state.initial);
@@ -215,8 +250,8 @@ class Updates {
   }
 
   Builder& b_;
-  const Optimizer& optimizer_;
   const Value& skip_;
+  OptimizerVariables& made_;
   Value rate_;
 };
 
@@ -273,37 +308,74 @@ Result<Gradients> Backward(Builder& b, const Value& loss,
   return gradients;
 }
 
+void ClipGradients(Builder& b, const Clip& clip, Gradients& gradients) {
+  std::vector<Value*> clipped;
+  for (ParameterGradient& pair : gradients) clipped.push_back(&pair.gradient);
+  ClipAll(b, clip, clipped);
+}
+
 Status ApplyGradients(Builder& b, const Gradients& gradients,
-                      const Optimizer& optimizer, const Value& skip) {
+                      const Optimizer& optimizer, const Value& skip,
+                      OptimizerVariables* made) {
   RETURN_IF_ERROR(b.status());
   RETURN_IF_ERROR(CheckOptimizer(optimizer));
   if (gradients.empty()) return OkStatus();
   Scope scope(b);
   scope.Role(OpRole::kOptimize);
-  Updates updates(b, optimizer, skip);
-  updates.MakeRate(gradients);
+  OptimizerVariables variables;
+  Updates updates(b, skip, made == nullptr ? variables : *made);
+  updates.MakeRate(optimizer, gradients);
   Gradients changed = gradients;
-  ClipAll(b, optimizer.clip, changed);
+  std::vector<Settings> settings;
+  std::vector<Value*> clipped;
+  for (ParameterGradient& pair : changed) {
+    settings.push_back(SettingsOf(b, optimizer, pair.parameter.name()));
+    if (settings.back().need_clip) clipped.push_back(&pair.gradient);
+  }
+  ClipAll(b, optimizer.clip, clipped);
   if (optimizer.rescale != 1.0) {
     for (ParameterGradient& pair : changed) {
       pair.gradient = b.Scale(pair.gradient, {.scale = optimizer.rescale});
     }
   }
-  for (ParameterGradient& pair : changed) {
-    const ParamAttr* attr = b.attr_of(pair.parameter.name());
-    const bool own = attr != nullptr && attr->decay.has_value();
-    pair.gradient = Decayed(b, pair, own ? *attr->decay : optimizer.decay);
+  for (size_t i = 0; i < changed.size(); ++i) {
+    changed[i].gradient = Decayed(b, changed[i], settings[i].decay);
   }
-  for (const ParameterGradient& pair : changed) {
-    updates.Append(pair.parameter, pair.gradient);
+  for (size_t i = 0; i < changed.size(); ++i) {
+    updates.Append(changed[i].parameter, changed[i].gradient, settings[i]);
   }
   return b.status();
 }
 
 Status Minimize(Builder& b, const Value& loss, const Optimizer& optimizer,
-                const BackwardOptions& options) {
-  ASSIGN_OR_RETURN(Gradients gradients, Backward(b, loss, options));
-  return ApplyGradients(b, gradients, optimizer);
+                const MinimizeOptions& options) {
+  ScaledLoss scaled{.loss = loss};
+  if (options.amp.has_value()) {
+    ASSIGN_OR_RETURN(scaled, ScaleLoss(b, loss, *options.amp));
+  }
+  ASSIGN_OR_RETURN(const Gradients gradients,
+                   Backward(b, scaled.loss,
+                            {.no_grad = options.no_grad,
+                             .checkpoints = options.checkpoints}));
+  const auto merge = [&](const Value& skip) {
+    return MergeGradients(b, gradients, options.merge,
+                          [&](const Gradients& merged) {
+                            return ApplyGradients(b, merged, optimizer, skip);
+                          });
+  };
+  if (!options.amp || !ScalesLoss(*options.amp) || gradients.empty()) {
+    return merge({});
+  }
+  const Value bad =
+      UnscaleGradients(b, gradients, scaled.scaling, options.amp->scaling);
+  if (options.merge.steps == 1) return merge(bad);
+  // What the merge keeps stays as it is in a bad step.
+  Scope scope(b);
+  scope.Role(OpRole::kOptimize);
+  Status updated = OkStatus();
+  b.If(b.LogicalNot(bad), [&] { updated = merge({}); });
+  RETURN_IF_ERROR(updated);
+  return b.status();
 }
 
 }  // namespace fleet::plan

@@ -7,7 +7,8 @@
 //   ...
 //   RETURN_IF_ERROR(plan::Minimize(b, loss, {.rule = optim::Adam{},
 //                                            .learning_rate = 0.001,
-//                                            .clip = ClipByGlobalNorm{1.0}}));
+//                                            .clip = ClipByGlobalNorm{1.0}},
+//                                 {.amp = Amp{}, .merge = {.steps = 4}}));
 //
 // What an optimizer remembers and its learning rate are variables of the main
 // program that the startup program fills: fc_0.w_0_moment1_0, learning_rate_0.
@@ -16,14 +17,19 @@
 #define FLEET_PLAN_MINIMIZE_H_
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "fleet/base/status.h"
 #include "fleet/optim/update_rule.h"
+#include "fleet/plan/gradient_merge.h"
+#include "fleet/plan/loss_scaling.h"
+#include "fleet/plan/parameter_gradient.h"
 #include "fleet/program/builder.h"
 
 namespace fleet::plan {
@@ -42,6 +48,16 @@ struct ClipByGlobalNorm {  // all of them together
 using Clip =
     std::variant<std::monostate, ClipByValue, ClipByNorm, ClipByGlobalNorm>;
 
+// What is different for one parameter than for the others of an optimizer, and
+// than its ParamAttr says. What is absent is not different.
+struct ParameterSettings {
+  std::optional<optim::UpdateRule> rule = {};
+  std::optional<double> decoupled_decay = {};
+  std::optional<double> learning_rate = {};  // a factor on the optimizer's
+  std::optional<program::Decay> decay = {};
+  std::optional<bool> need_clip = {};
+};
+
 struct Optimizer {
   optim::UpdateRule rule = optim::Sgd{};
   // A number, or a variable of the program, such as a schedule made.
@@ -56,14 +72,16 @@ struct Optimizer {
   std::function<bool(const std::string&)> decays = {};
   // What gradients are multiplied by after clipping.
   double rescale = 1.0;
+  // By the parameter's name.
+  std::map<std::string, ParameterSettings> parameters = {};
 };
 
-// A parameter and the variable of its gradient.
-struct ParameterGradient {
-  program::Value parameter;
-  program::Value gradient;
+// The variables that an optimizer has in a program.
+struct OptimizerVariables {
+  std::string learning_rate;  // "" until it is made, or where it was given
+  // By the parameter's name and the state's.
+  std::map<std::pair<std::string, std::string>, std::string> states;
 };
-using Gradients = std::vector<ParameterGradient>;
 
 struct BackwardOptions {
   // Variables that have no gradient, and end it.
@@ -82,17 +100,32 @@ struct BackwardOptions {
 Result<Gradients> Backward(program::Builder& b, const program::Value& loss,
                            const BackwardOptions& options = {});
 
+// Appends clipping only.
+void ClipGradients(program::Builder& b, const Clip& clip, Gradients& gradients);
+
 // Appends clipping, decay and the updates of parameters. `skip`, a bool of
 // shape [1] if it is given, says step by step whether everything stays as it
-// is. InvalidArgument for an optimizer whose parts do not fit together.
+// is. `made` gets the variables that are made, and those that it has from an
+// earlier call are used again. InvalidArgument for an optimizer whose parts do
+// not fit together.
 Status ApplyGradients(program::Builder& b, const Gradients& gradients,
                       const Optimizer& optimizer,
-                      const program::Value& skip = {});
+                      const program::Value& skip = {},
+                      OptimizerVariables* made = nullptr);
 
-// Both. Errors are theirs.
+struct MinimizeOptions {
+  std::set<std::string> no_grad = {};            // as for backward
+  std::vector<program::Value> checkpoints = {};  // as for backward
+  std::optional<Amp> amp = {};                   // mixed precision
+  GradientMerge merge = {};
+};
+
+// All of it: mixed precision, backward, and updates of the merged gradients. A
+// bad step of mixed precision is neither counted nor added by the merge.
+// Errors are those of ScaleLoss, Backward, MergeGradients and ApplyGradients.
 Status Minimize(program::Builder& b, const program::Value& loss,
                 const Optimizer& optimizer,
-                const BackwardOptions& options = {});
+                const MinimizeOptions& options = {});
 
 }  // namespace fleet::plan
 

@@ -50,6 +50,32 @@ TEST_F(MinimizeTest, TheRateMayBeAVariable) {
   EXPECT_EQ(main_.block(0).FindHere("learning_rate_0"), nullptr);
 }
 
+TEST_F(MinimizeTest, AParameterMayHaveSettingsOfItsOwn) {
+  const Optimizer optimizer{.rule = optim::Momentum{},
+                            .parameters = {{"fc_0.b_0",
+                                            {.rule = optim::Adam{},
+                                             .learning_rate = 0.5,
+                                             .decay = program::L2Decay{0.1}}}}};
+  ASSERT_OK(Minimize(b_, Loss(), optimizer));
+  const std::string text = ToString(main_);
+  EXPECT_THAT(text, HasSubstr("fc_0.w_0_velocity_0"));
+  EXPECT_THAT(text, HasSubstr("fc_0.b_0_moment1_0"));
+  EXPECT_THAT(text, HasSubstr("scale(inputs={X=['learning_rate_0']}"));
+  EXPECT_THAT(text, HasSubstr("scale(inputs={X=['fc_0.b_0']}"));
+}
+
+TEST_F(MinimizeTest, VariablesOfAnEarlierCallAreUsedAgain) {
+  ASSERT_OK_AND_ASSIGN(Gradients gradients, Backward(b_, Loss()));
+  OptimizerVariables made;
+  const Optimizer optimizer{.rule = optim::Momentum{}};
+  ASSERT_OK(ApplyGradients(b_, gradients, optimizer, {}, &made));
+  EXPECT_EQ(made.learning_rate, "learning_rate_0");
+  EXPECT_EQ((made.states[{"fc_0.w_0", "velocity"}]), "fc_0.w_0_velocity_0");
+  const size_t before = main_.block(0).variables().size();
+  ASSERT_OK(ApplyGradients(b_, gradients, optimizer, {}, &made));
+  EXPECT_EQ(main_.block(0).variables().size(), before);
+}
+
 TEST_F(MinimizeTest, WhatIsSkippedStaysAsItIs) {
   ASSERT_OK_AND_ASSIGN(Gradients gradients, Backward(b_, Loss()));
   const Value skip = b_.Data("skip", {1}, program::DType::kBool);

@@ -14,6 +14,7 @@ namespace {
 using program::AttrKind;
 using program::AttrValue;
 using program::Block;
+using program::Computes;
 using program::DType;
 using program::OpDef;
 using program::Operation;
@@ -52,6 +53,7 @@ class Pass {
                                                  : ".cast_bf16") {}
 
   Result<MixedPrecisionResult> Run() {
+    if (options_.level == program::AmpLevel::kNone) return std::move(result_);
     if (options_.dtype != DType::kFloat16 &&
         options_.dtype != DType::kBfloat16) {
       return InvalidArgument(
@@ -143,9 +145,17 @@ class Pass {
         }
       }
     }
-    if (options_.white.contains(op.type)) return Kind::kShort;
-    if (!options_.gray.contains(op.type) || has_float32) return Kind::kFloat32;
-    return has_short ? Kind::kShort : Kind::kFree;
+    switch (AtLevel(program::DefinedPrecisions().Of(op.type, options_.custom),
+                    options_.level, options_.promote)) {
+      case Computes::kShort:
+        return Kind::kShort;
+      case Computes::kGoesAlong:
+        if (has_float32) return Kind::kFloat32;
+        return has_short ? Kind::kShort : Kind::kFree;
+      case Computes::kFloat32:
+        break;
+    }
+    return Kind::kFloat32;
   }
 
   // The variable that holds `name` as `to`, made before the operation at hand

@@ -9,6 +9,7 @@
 #include "fleet/base/status.h"
 #include "fleet/program/dtype.h"
 #include "fleet/program/op_def.h"
+#include "fleet/program/precision.h"
 #include "fleet/program/program.h"
 
 namespace fleet::plan {
@@ -16,16 +17,16 @@ namespace fleet::plan {
 struct MixedPrecision {
   program::DType dtype =
       program::DType::kFloat16;  // the short type; or kBfloat16
-  // Types of operations that compute in it.
-  std::set<std::string> white;
-  // Those that go along: in the short type if one of their inputs is, and none
-  // comes from an operation that computes in float32. All others, and those
-  // that touch a variable of `black_variables`, compute in float32.
-  std::set<std::string> gray;
-  std::set<std::string> black_variables;
+  program::AmpLevel level = program::AmpLevel::kByList;
+  // Ops whose place in the lists is not the one that their definition says.
+  program::CustomPrecisions custom = {};
+  // At level kAll: ops that are not white go along with what they read.
+  bool promote = false;
+  // What reads or writes one of these variables computes in float32.
+  std::set<std::string> black_variables = {};
   // When not empty: what was made outside of name scopes of this name computes
   // in float32.
-  std::string scope;
+  std::string scope = {};
   // A parameter that is read in the short type alone becomes of that type.
   // Otherwise parameters stay as they are, and are cast where they are read.
   bool short_parameters = false;
@@ -36,9 +37,10 @@ struct MixedPrecisionResult {
   std::set<std::string> parameters;  // that have the short type now
 };
 
-// Lets the operations of the main block that `options` names compute in a short
-// type: puts in a `cast` of what they read, "x.cast_fp16" or "x.cast_bf16", and
-// of what others read of them, "y.cast_fp32". A value is cast once.
+// Lets operations of the main block compute in a short type, as their
+// definitions and `options` say: puts in a `cast` of what they read,
+// "x.cast_fp16" or "x.cast_bf16", and of what others read of them,
+// "y.cast_fp32". A value is cast once.
 //
 // In float32 remain: what lives longer than a step, what several operations
 // write, bodies of control flow and what they read, scale, bias and statistics
@@ -48,7 +50,7 @@ struct MixedPrecisionResult {
 // To be called before backward, whose gradients then have the types of their
 // variables: those of parameters float32. FailedPrecondition for a program that
 // has it already, InvalidArgument for a dtype that is not a short one; then
-// nothing is changed.
+// nothing is changed, and neither is it at level kNone.
 Result<MixedPrecisionResult> UseMixedPrecision(
     const program::OpRegistry& registry, program::Program& program,
     const MixedPrecision& options);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/plan/mixed_precision.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,7 @@ using program::Dims;
 using program::DType;
 using program::Operation;
 using program::OpRegistry;
+using program::Precision;
 using program::Program;
 using program::Slots;
 using program::Variable;
@@ -37,8 +39,6 @@ class MixedPrecisionTest : public ::testing::Test {
     DefineAllOps(registry_);
     Variable& x = AddVariable("x", {-1, 4});
     x.stop_gradient = x.is_data = true;
-    options_.white = {"matmul_v2", "conv2d"};
-    options_.gray = {"tanh", "elementwise_add", "scale", "batch_norm", "relu"};
   }
 
   Block& block() { return program_.block(0); }
@@ -115,6 +115,47 @@ TEST_F(MixedPrecisionTest, WhiteIsShortGrayFollowsTheRestIsFloat32) {
   EXPECT_FALSE(block().FindHere("h_w.cast_fp16")->is_parameter);
   EXPECT_FALSE(block().FindHere("h_w.cast_fp16")->persistable);
   EXPECT_FALSE(block().FindHere("x.cast_fp16")->is_data);
+}
+
+TEST_F(MixedPrecisionTest, CustomListsMoveOps) {
+  options_.custom = {{"matmul_v2", Precision::kBlackAlways},
+                     {"exp", Precision::kWhite}};
+  AddLayer("x", "y");
+  Append("exp", {{"X", {"y"}}}, {{"Out", {"e"}}});
+  Run();
+  EXPECT_EQ(Print(),
+            "y_p = matmul_v2(x, y_w)\n"
+            "y_s = elementwise_add(y_p, y_b)\n"
+            "y = tanh(y_s)\n"
+            "y.cast_fp16 = cast(y)\n"
+            "e = exp(y.cast_fp16)\n");
+}
+
+TEST_F(MixedPrecisionTest, TheLevelSaysHowFarItGoes) {
+  AddLayer("x", "y");
+  AddLoss("y");
+  const std::unique_ptr<Program> plain = program_.Clone();
+  const auto at = [&](program::AmpLevel level, bool promote) {
+    const std::unique_ptr<Program> program = plain->Clone();
+    options_.level = level;
+    options_.promote = promote;
+    EXPECT_OK(UseMixedPrecision(registry_, *program, options_).status());
+    std::string text;
+    for (const char* name : {"y_p", "y_s", "y", "loss"}) {
+      const DType type = program->block(0).FindHere(name)->type.dtype;
+      text += type == DType::kFloat16 ? "16 " : "32 ";
+    }
+    return text;
+  };
+  using Level = program::AmpLevel;
+  EXPECT_EQ(at(Level::kNone, false), "32 32 32 32 ");
+  EXPECT_EQ(at(Level::kWhite, false), "16 32 32 32 ");
+  EXPECT_EQ(at(Level::kByList, false), "16 16 16 32 ");
+  EXPECT_EQ(at(Level::kAll, false), "16 16 16 16 ");
+  EXPECT_EQ(at(Level::kAll, true), "16 16 16 16 ");
+  options_.custom["tanh"] = Precision::kBlackAlways;
+  EXPECT_EQ(at(Level::kAll, true), "16 16 32 32 ");
+  EXPECT_EQ(at(Level::kAll, false), "16 16 32 16 ");
 }
 
 TEST_F(MixedPrecisionTest, Bfloat16HasItsOwnSuffix) {
@@ -281,7 +322,7 @@ TEST_F(MixedPrecisionTest, BodiesReadFloat32) {
 }
 
 TEST_F(MixedPrecisionTest, AnOpThatRefusesTheShortTypeIsFloat32) {
-  options_.white.insert("as_complex");  // takes float32 or float64
+  options_.custom["as_complex"] = Precision::kWhite;  // takes float32, float64
   AddVariable("pairs", {-1, 2}).is_data = true;
   Append("as_complex", {{"X", {"pairs"}}}, {{"Out", {"z"}}});
   EXPECT_EQ(Run().num_casts, 0u);

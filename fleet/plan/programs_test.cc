@@ -277,6 +277,22 @@ Status Indices(Builder& b) {
   return b.status();
 }
 
+Status ShortAndMerged(Builder& b) {
+  const Value image = b.Data("image", {-1, 3, 8, 8});
+  const Value label = b.Data("label", {-1, 1}, DType::kInt64);
+  Value x = b.Conv2d(image, 4, {3}, {.activation = "relu"});
+  x = b.Fc(x, 8, {.activation = "tanh"});
+  const Value logits = b.Fc(x, 2);
+  const Value loss = b.CrossEntropyLoss(logits, label).loss;
+  return Minimize(
+      b, loss, {.rule = optim::Adam{}, .learning_rate = 0.01},
+      {.checkpoints = {x},
+       .amp = Amp{.precision = {.custom = {{"tanh",
+                                            program::Precision::kBlackAlways}}},
+                  .scaling = {.initial = 1024.0}},
+       .merge = {.steps = 4}});
+}
+
 const std::map<std::string, Status (*)(Builder&)> kPrograms = {
     {"classifier", Classifier},
     {"several_inputs", SeveralInputs},
@@ -289,6 +305,7 @@ const std::map<std::string, Status (*)(Builder&)> kPrograms = {
     {"branches", Branches},
     {"loops", Loops},
     {"indices", Indices},
+    {"short_and_merged", ShortAndMerged},
 };
 
 class ProgramsTest : public ::testing::TestWithParam<std::string> {};

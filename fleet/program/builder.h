@@ -193,6 +193,10 @@ class Builder final : public Ops {
   // otherwise() returns; both return as many values of the same types.
   Values Cond(const Value& condition, const Branch& then,
               const Branch& otherwise = {}, Line at = Line::current());
+  // Runs what `body` appends where `condition`, one bool, holds. What others
+  // read of it are variables that were there before, and that it writes.
+  void If(const Value& condition, const std::function<void()>& body,
+          Line at = Line::current());
   // What the branch returns whose condition holds first, else otherwise().
   Values Case(const std::vector<std::pair<Value, Branch>>& branches,
               const Branch& otherwise, Line at = Line::current());

@@ -125,6 +125,21 @@ Values Builder::Cond(const Value& condition, const Branch& then,
   return status().ok() ? selected : Values();
 }
 
+void Builder::If(const Value& condition, const std::function<void()>& body,
+                 Line at) {
+  Scope scope(*this);
+  scope.At(at);
+  if (!IsPredicate("if", condition)) return;
+  const int block = AddBody();
+  {
+    Scope inside(*this);
+    inside.InBlock(block);
+    body();
+  }
+  AppendBody("conditional_block", block, {"Cond", {condition.name()}},
+             "is_scalar_condition", true);
+}
+
 Values Builder::Case(const std::vector<std::pair<Value, Branch>>& branches,
                      const Branch& otherwise, Line at) {
   Branch next = otherwise;

@@ -124,6 +124,37 @@ TEST_F(BuilderTest, BranchesReturnTheSameTypes) {
               HasSubstr("the condition must be a bool, but x is float32"));
 }
 
+TEST_F(BuilderTest, ABodyWithoutResultsRunsWhereItsConditionHolds) {
+  const Value flag = b_.Data("flag", {1}, DType::kBool);
+  const Value x = b_.Data("x", {-1, 4});
+  b_.If(flag, [&] { b_.Tanh(x); });
+  ASSERT_OK(b_.status());
+  ASSERT_EQ(main_.block(0).num_ops(), 1u);
+  EXPECT_EQ(main_.block(0).op(0).type, "conditional_block");
+  EXPECT_EQ(main_.block(1).op(0).type, "tanh");
+  EXPECT_EQ(b_.block().index(), 0);
+  b_.If(x, [] {});
+  EXPECT_THAT(b_.TakeStatus().message(), HasSubstr("must be a bool"));
+}
+
+TEST_F(BuilderTest, ABuilderMayGoOnWhereAnotherOneIs) {
+  int made = 0;
+  const int body = main_.AddBlock(0).index();
+  Builder inside(main_, startup_,
+                 {.new_name =
+                      [&](const std::string& key) {
+                        return key + '@' + std::to_string(++made);
+                      },
+                  .block = body,
+                  .append = {.role = 2, .made_at = "train.py:7"}});
+  inside.Tanh(inside.Data("x", {-1, 4}));
+  ASSERT_OK(inside.status());
+  const Operation& tanh = main_.block(body).op(0);
+  EXPECT_EQ(tanh.output("Out"), std::vector<std::string>{"tanh@1.tmp@2"});
+  EXPECT_EQ(RoleOf(tanh), OpRole::kOptimize);
+  EXPECT_EQ(tanh.made_at, "train.py:7");
+}
+
 TEST_F(BuilderTest, AFailureInABodyEndsTheLoopAndTheBody) {
   const Value i = b_.Data("i", {1}, DType::kInt64);
   const Values out =

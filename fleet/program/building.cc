@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <memory>
+#include <utility>
 #include <variant>
 
 #include "fleet/base/check.h"
@@ -107,7 +108,14 @@ Building::Building(Program& main, Program& startup, BuildOptions options)
     : main_(&main),
       startup_(&startup),
       program_(&main),
-      names_(options.names == nullptr ? &own_names_ : options.names) {
+      block_(options.block),
+      new_name_(std::move(options.new_name)),
+      options_(std::move(options.append)) {
+  if (new_name_ == nullptr) {
+    new_name_ = [this](const std::string& key) {
+      return own_names_.Generate(key);
+    };
+  }
   if (options.seed != 0) main.random_seed = startup.random_seed = options.seed;
 }
 

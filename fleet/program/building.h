@@ -60,9 +60,13 @@ const OpRegistry& AllOps();
 struct BuildOptions {
   // The seed of random operations of both programs; 0 leaves theirs.
   int64_t seed = 0;
-  // To go on counting names with; null: names begin with number 0. Must outlive
-  // the builder.
-  UniqueNames* names = nullptr;
+  // Makes new names, to go on with those of another builder; empty: they begin
+  // with number 0.
+  NameMaker new_name = {};
+  // The block of the main program that operations are added to, and what they
+  // say of themselves.
+  int block = 0;
+  AppendOptions append = {};
 };
 
 // The programs that are built, and where and as what operations are added. One
@@ -90,13 +94,15 @@ class Building {
   // Where operations are added: block() of program().
   Program& program() { return *program_; }
   Block& block() { return program_->block(block_); }
+  // What operations that are added now say of themselves.
+  const AppendOptions& append_options() const { return options_; }
   // The variable behind a value that is not empty.
   Variable& VariableOf(const Value& value) {
     return *block().Find(value.name());
   }
 
   // A name that begins with `key` and occurs once: fc_0.
-  std::string NewName(const std::string& key) { return names_->Generate(key); }
+  std::string NewName(const std::string& key) { return new_name_(key); }
   // The variable of that name that the current block sees; NotFound without.
   Value Find(const std::string& name);
 
@@ -150,7 +156,7 @@ class Building {
   Program* program_;
   int block_ = 0;
   UniqueNames own_names_;
-  UniqueNames* names_;
+  NameMaker new_name_;
   AppendOptions options_;
   std::map<std::string, ParamAttr> attrs_;
   Status status_;

@@ -488,4 +488,17 @@ void DefineConvOps(OpDefiner& ops) {
   DefineGrids(ops);
 }
 
+void AddConvPrecisions(Precisions& listed) {
+  listed.Add(
+      Precision::kGray,
+      {"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
+       "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
+       "avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool1d_with_index",
+       "max_pool2d_with_index", "max_pool3d_with_index", "pad", "pad2d",
+       "pad3d", "pool2d", "pool3d"});
+  listed.Add(Precision::kWhite, {"conv1d", "conv2d", "conv2d_transpose",
+                                 "conv3d", "depthwise_conv2d"});
+  listed.Add(Precision::kBlackAlways, {"interpolate"});
+}
+
 }  // namespace fleet::program

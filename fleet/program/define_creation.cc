@@ -283,4 +283,8 @@ void DefineCreationOps(OpDefiner& ops) {
   DefineRandom(ops);
 }
 
+void AddCreationPrecisions(Precisions& listed) {
+  listed.Add(Precision::kGray, {"fill_constant"});
+}
+
 }  // namespace fleet::program

@@ -332,4 +332,10 @@ void DefineIndexingOps(OpDefiner& ops) {
   DefineScattering(ops);
 }
 
+void AddIndexingPrecisions(Precisions& listed) {
+  listed.Add(Precision::kGray,
+             {"gather", "gather_nd", "index_select", "slice", "strided_slice"});
+  listed.Add(Precision::kBlackAlways, {"scatter"});
+}
+
 }  // namespace fleet::program

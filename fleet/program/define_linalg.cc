@@ -338,4 +338,10 @@ void DefineLinalgOps(OpDefiner& ops) {
              "X, Y, Out, XNorm, YNorm, Out' -> X', Y'");
 }
 
+void AddLinalgPrecisions(Precisions& listed) {
+  listed.Add(Precision::kWhite, {"addmm"});
+  listed.Add(Precision::kBlack,
+             {"cos_sim", "dist", "frobenius_norm", "p_norm"});
+}
+
 }  // namespace fleet::program

@@ -444,4 +444,13 @@ void DefineLossOps(OpDefiner& ops) {
              HuberShape, "Residual, Out' -> X', Y'");
 }
 
+void AddLossPrecisions(Precisions& listed) {
+  listed.Add(
+      Precision::kBlack,
+      {"bce_loss", "cross_entropy", "cross_entropy2", "cross_entropy_loss",
+       "huber_loss", "kldiv_loss", "l1_loss", "log_loss", "mse_loss",
+       "nll_loss", "sigmoid_cross_entropy_with_logits", "smooth_l1",
+       "softmax_with_cross_entropy"});
+}
+
 }  // namespace fleet::program

@@ -563,4 +563,12 @@ void DefineManipulationOps(OpDefiner& ops) {
   DefineFacts(ops);
 }
 
+void AddManipulationPrecisions(Precisions& listed) {
+  listed.Add(Precision::kGray,
+             {"assign", "cast", "concat", "expand", "expand_as_v2", "expand_v2",
+              "flatten2", "flatten_contiguous_range", "flip", "reshape2",
+              "roll", "split", "squeeze2", "stack", "tile", "transpose2",
+              "unsqueeze2", "unstack"});
+}
+
 }  // namespace fleet::program

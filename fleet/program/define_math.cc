@@ -351,4 +351,37 @@ void DefineMathOps(OpDefiner& ops) {
   DefineReductions(ops);
 }
 
+void AddMathPrecisions(Precisions& listed) {
+  listed.Add(Precision::kGray, {"abs",
+                                "clip",
+                                "elementwise_add",
+                                "elementwise_div",
+                                "elementwise_floordiv",
+                                "elementwise_max",
+                                "elementwise_min",
+                                "elementwise_mod",
+                                "elementwise_mul",
+                                "elementwise_pow",
+                                "elementwise_sub",
+                                "logsigmoid",
+                                "mish",
+                                "relu",
+                                "scale",
+                                "sigmoid",
+                                "sign",
+                                "silu",
+                                "softsign",
+                                "stanh",
+                                "tanh"});
+  listed.Add(Precision::kBlack, {"acos",       "asin",        "cosh",
+                                 "exp",        "expm1",       "log",
+                                 "log10",      "log1p",       "log2",
+                                 "logsumexp",  "mean",        "pow",
+                                 "reciprocal", "reduce_mean", "reduce_prod",
+                                 "reduce_sum", "rsqrt",       "sinh",
+                                 "sqrt",       "square",      "squared_l2_norm",
+                                 "sum",        "tan",         "tanhshrink",
+                                 "var"});
+}
+
 }  // namespace fleet::program

@@ -130,4 +130,8 @@ void DefineMatmulOps(OpDefiner& ops) {
              "Input, W, Bias, Out' -> Input', W', Bias'");
 }
 
+void AddMatmulPrecisions(Precisions& listed) {
+  listed.Add(Precision::kWhite, {"fc", "matmul", "matmul_v2", "mul"});
+}
+
 }  // namespace fleet::program

@@ -376,4 +376,14 @@ void DefineNnOps(OpDefiner& ops) {
   DefineLookups(ops);
 }
 
+void AddNnPrecisions(Precisions& listed) {
+  listed.Add(Precision::kGray,
+             {"batch_norm", "brelu", "celu", "dropout", "elu", "gelu",
+              "hard_sigmoid", "hard_swish", "leaky_relu", "maxout", "prelu",
+              "relu6", "selu", "softshrink", "swish", "thresholded_relu"});
+  listed.Add(Precision::kBlack, {"group_norm", "instance_norm", "layer_norm",
+                                 "log_softmax", "norm", "softmax", "softplus"});
+  listed.Add(Precision::kBlackAlways, {"lookup_table", "lookup_table_v2"});
+}
+
 }  // namespace fleet::program

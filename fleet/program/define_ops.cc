@@ -31,4 +31,18 @@ void DefineAllOps(OpRegistry& registry, std::vector<PythonFace>* faces) {
   DefinePythonOps(ops);
 }
 
+void AddAllPrecisions(Precisions& listed) {
+  AddMathPrecisions(listed);
+  AddStatPrecisions(listed);
+  AddMatmulPrecisions(listed);
+  AddLinalgPrecisions(listed);
+  AddNnPrecisions(listed);
+  AddConvPrecisions(listed);
+  AddLossPrecisions(listed);
+  AddManipulationPrecisions(listed);
+  AddIndexingPrecisions(listed);
+  AddSearchPrecisions(listed);
+  AddCreationPrecisions(listed);
+}
+
 }  // namespace fleet::program

@@ -6,6 +6,7 @@
 
 #include "fleet/program/op_def.h"
 #include "fleet/program/op_definer.h"
+#include "fleet/program/precision.h"
 
 namespace fleet::program {
 
@@ -32,6 +33,22 @@ void DefineOptimizerOps(OpDefiner& ops);
 void DefineCollectiveOps(OpDefiner& ops);
 void DefineParameterServerOps(OpDefiner& ops);
 void DefinePythonOps(OpDefiner& ops);
+
+// Says what every op does in mixed precision.
+void AddAllPrecisions(Precisions& listed);
+
+// Groups that have listed ops; each stands beside its definitions.
+void AddMathPrecisions(Precisions& listed);
+void AddStatPrecisions(Precisions& listed);
+void AddMatmulPrecisions(Precisions& listed);
+void AddLinalgPrecisions(Precisions& listed);
+void AddNnPrecisions(Precisions& listed);
+void AddConvPrecisions(Precisions& listed);
+void AddLossPrecisions(Precisions& listed);
+void AddManipulationPrecisions(Precisions& listed);
+void AddIndexingPrecisions(Precisions& listed);
+void AddSearchPrecisions(Precisions& listed);
+void AddCreationPrecisions(Precisions& listed);
 
 }  // namespace fleet::program
 

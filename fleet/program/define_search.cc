@@ -170,4 +170,8 @@ void DefineSearchOps(OpDefiner& ops) {
       UniqueShape);
 }
 
+void AddSearchPrecisions(Precisions& listed) {
+  listed.Add(Precision::kGray, {"top_k", "top_k_v2", "where"});
+}
+
 }  // namespace fleet::program

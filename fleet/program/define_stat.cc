@@ -145,4 +145,8 @@ void DefineStatOps(OpDefiner& ops) {
               "Row i of the result is row i of `inputs[index[i]]`.");
 }
 
+void AddStatPrecisions(Precisions& listed) {
+  listed.Add(Precision::kBlack, {"cumprod", "cumsum"});
+}
+
 }  // namespace fleet::program

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include <atomic>
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/set.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
 #include "auto_cast.h"
+#include "program.h"
 
 namespace fleet::python {
 
@@ -74,19 +75,39 @@ const ops::AutoCast* CurrentAutoCast() {
 }
 
 void BindAutoCast(nb::module_& m) {
+  using program::AmpLevel;
+  using program::Precision;
+  nb::enum_<Precision>(m, "Precision", "What an op does in mixed precision.")
+      .value("unlisted", Precision::kUnlisted)
+      .value("white", Precision::kWhite)
+      .value("gray", Precision::kGray)
+      .value("black", Precision::kBlack)
+      .value("black_always", Precision::kBlackAlways);
+  nb::enum_<AmpLevel>(m, "AmpLevel", "How far mixed precision goes.")
+      .value("O0", AmpLevel::kNone)
+      .value("OD", AmpLevel::kWhite)
+      .value("O1", AmpLevel::kByList)
+      .value("O2", AmpLevel::kAll);
+  m.def(
+      "op_precisions",
+      [] {
+        const auto& listed = program::DefinedPrecisions().listed();
+        return std::map<std::string, Precision>(listed.begin(), listed.end());
+      },
+      "What the definitions of ops say; ops in no list are left out.");
   nb::class_<Lists>(m, "AutoCast",
                     "What eager calls cast their inputs to, by lists.")
       .def(
           "__init__",
-          [](Lists* self, program::DType dtype,
-             const std::set<std::string>& white,
-             const std::set<std::string>& black) {
+          [](Lists* self, program::DType dtype, program::AmpLevel level,
+             const std::map<std::string, program::Precision>& custom,
+             bool promote) {
             new (self) Lists{std::make_shared<const ops::AutoCast>(
-                ops::AutoCast{.dtype = dtype,
-                              .white{white.begin(), white.end()},
-                              .black{black.begin(), black.end()}})};
+                ops::MakeAutoCast(Library().definitions(), dtype, level,
+                                  {custom.begin(), custom.end()}, promote))};
           },
-          nb::arg("dtype"), nb::arg("white"), nb::arg("black"));
+          nb::arg("dtype"), nb::arg("level"), nb::arg("custom"),
+          nb::arg("promote"));
   nb::class_<Entered>(m, "EnteredAutoCast", "A context that was entered.")
       .def(
           "leave",

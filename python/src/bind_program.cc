@@ -202,22 +202,25 @@ void BindProgram(nb::module_& m) {
       "operations are repeated.");
   m.def(
       "use_mixed_precision",
-      [](StaticProgram& p, program::DType dtype, std::set<std::string> white,
-         std::set<std::string> gray, std::set<std::string> black_variables,
-         std::string scope, bool short_parameters) {
+      [](StaticProgram& p, program::DType dtype, program::AmpLevel level,
+         const std::map<std::string, program::Precision>& custom, bool promote,
+         std::set<std::string> black_variables, std::string scope,
+         bool short_parameters) {
         plan::MixedPrecisionResult result =
             ValueOrThrow(plan::UseMixedPrecision(
                 Library().definitions(), *p.graph,
                 {.dtype = dtype,
-                 .white = std::move(white),
-                 .gray = std::move(gray),
+                 .level = level,
+                 .custom = {custom.begin(), custom.end()},
+                 .promote = promote,
                  .black_variables = std::move(black_variables),
                  .scope = std::move(scope),
                  .short_parameters = short_parameters}));
         return std::pair(result.num_casts, std::move(result.parameters));
       },
-      nb::arg("program"), nb::arg("dtype"), nb::arg("white"), nb::arg("gray"),
-      nb::arg("black_variables"), nb::arg("scope"), nb::arg("short_parameters"),
+      nb::arg("program"), nb::arg("dtype"), nb::arg("level"), nb::arg("custom"),
+      nb::arg("promote"), nb::arg("black_variables"), nb::arg("scope"),
+      nb::arg("short_parameters"),
       "Operations compute in a short type; returns how many casts that took, "
       "and the parameters that became short.");
 }

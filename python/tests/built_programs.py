@@ -214,6 +214,21 @@ def indices():
     y[x > 0.5] = 1.0 * x
 
 
+def short_and_merged():
+    """Mixed precision, gradient merge and recompute, one around the other."""
+    image = static.data("image", [None, 3, 8, 8])
+    label = static.data("label", [None, 1], "int64")
+    x = static.nn.conv2d(image, 4, 3, act="relu")
+    x = static.nn.fc(x, 8, activation="tanh")
+    logits = static.nn.fc(x, 2)
+    loss = F.cross_entropy(logits, label)
+    optimizer = paddle.fluid.optimizer.RecomputeOptimizer(paddle.optimizer.Adam(0.01))
+    optimizer._set_checkpoints([x])
+    optimizer = paddle.fluid.optimizer.GradientMergeOptimizer(optimizer, 4)
+    lists = static.amp.AutoMixedPrecisionLists(custom_black_list=["tanh"])
+    static.amp.decorate(optimizer, lists, init_loss_scaling=1024.0).minimize(loss)
+
+
 PROGRAMS = {
     built.__name__: built
     for built in (
@@ -228,6 +243,7 @@ PROGRAMS = {
         branches,
         loops,
         indices,
+        short_and_merged,
     )
 }
 

@@ -134,3 +134,11 @@ def test_a_program_is_built(tmp_path):
     types = done.stdout.split()
     assert types[:3] == ["mul", "elementwise_add", "relu"]
     assert types.count("adam") == 4
+
+
+def test_a_program_in_float16_is_built(tmp_path):
+    done = alone("mixed_precision", tmp_path)
+    assert done.returncode == 0, done.stderr
+    types = done.stdout.split()
+    assert types.index("cast") < types.index("check_finite_and_unscale")
+    assert types.count("conditional_block") == 2 and types.count("adam") == 2

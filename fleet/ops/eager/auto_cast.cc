@@ -19,6 +19,25 @@ bool IsNorm(std::string_view name) {
 
 }  // namespace
 
+AutoCast MakeAutoCast(const program::OpRegistry& ops, DType dtype,
+                      program::AmpLevel level,
+                      const program::CustomPrecisions& custom, bool promote) {
+  AutoCast lists{.dtype = dtype, .white = {}, .black = {}};
+  for (const program::OpDef* def : ops.All()) {
+    const program::Precision precision =
+        program::DefinedPrecisions().Of(def->name, custom);
+    const program::Computes computes = AtLevel(precision, level, promote);
+    if (computes == program::Computes::kShort) lists.white.insert(def->name);
+    // Others follow what they are given, unlike in a program.
+    const bool follows = precision == program::Precision::kUnlisted &&
+                         level != program::AmpLevel::kWhite;
+    if (computes == program::Computes::kFloat32 && !follows) {
+      lists.black.insert(def->name);
+    }
+  }
+  return lists;
+}
+
 Status CastInputs(const AutoCast& auto_cast, const Op& cast, const Op& op,
                   std::span<at::Tensor> inputs,
                   std::span<const uint32_t> slot_end, const Context& context) {

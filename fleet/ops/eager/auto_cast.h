@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Mixed precision of eager calls: what an op is given is cast before it runs,
-// by lists. Programs have program/mixed_precision.h.
+// by lists. Programs have plan/mixed_precision.h.
 
 #ifndef FLEET_OPS_EAGER_AUTO_CAST_H_
 #define FLEET_OPS_EAGER_AUTO_CAST_H_
@@ -14,6 +14,8 @@
 
 #include "fleet/base/status.h"
 #include "fleet/ops/kernel.h"
+#include "fleet/program/op_def.h"
+#include "fleet/program/precision.h"
 
 namespace fleet::ops {
 
@@ -24,6 +26,12 @@ struct AutoCast {
   std::set<std::string, std::less<>> white;
   std::set<std::string, std::less<>> black;
 };
+
+// The lists of a level, by what the definitions of `ops` and `custom` say. At
+// level kWhite everything but the white ops is black.
+AutoCast MakeAutoCast(const program::OpRegistry& ops, program::DType dtype,
+                      program::AmpLevel level,
+                      const program::CustomPrecisions& custom, bool promote);
 
 // Casts `inputs`, which are laid out as for RunEager, in place of what they
 // were; gradients flow back through the casts. A normalisation is given its

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/ops/eager/auto_cast.h"
 
+#include <string>
 #include <vector>
 
 #include <ATen/ops/ones.h>
@@ -34,6 +35,28 @@ std::vector<at::ScalarType> Cast(const char* op,
   std::vector<at::ScalarType> types;
   for (const at::Tensor& input : inputs) types.push_back(input.scalar_type());
   return types;
+}
+
+TEST(AutoCast, TheListsOfALevelComeFromTheDefinitions) {
+  using program::AmpLevel;
+  using program::Precision;
+  const auto at = [](AmpLevel level, bool promote) {
+    const AutoCast lists = MakeAutoCast(
+        Library().definitions(), program::DType::kFloat16, level,
+        {{"sin", Precision::kWhite}, {"fc", Precision::kBlackAlways}}, promote);
+    std::string text;
+    for (const char* op :
+         {"matmul_v2", "fc", "sin", "tanh", "softmax", "erf"}) {
+      text += lists.white.contains(op)   ? 'w'
+              : lists.black.contains(op) ? 'b'
+                                         : '-';
+    }
+    return text;
+  };
+  EXPECT_EQ(at(AmpLevel::kByList, true), "wbw-b-");
+  EXPECT_EQ(at(AmpLevel::kWhite, true), "wbwbbb");
+  EXPECT_EQ(at(AmpLevel::kAll, false), "wbwww-");
+  EXPECT_EQ(at(AmpLevel::kAll, true), "wbw---");
 }
 
 using Types = std::vector<at::ScalarType>;

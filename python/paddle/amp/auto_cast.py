@@ -8,7 +8,7 @@ from threading import get_ident
 from .. import _core
 from ..nn import Layer
 from ..static.amp.fp16_lists import AutoMixedPrecisionLists, check_amp_dtype
-from ..static.amp.fp16_utils import check_level
+from ..static.amp.fp16_utils import amp_level, check_level
 
 __all__ = ["amp_guard", "auto_cast", "decorate"]
 
@@ -23,15 +23,7 @@ def _lists(enable, custom_white_list, custom_black_list, level, dtype, use_promo
     lists = AutoMixedPrecisionLists(custom_white_list, custom_black_list, dtype=dtype)
     if not enable or level == "O0":
         return None
-    if level == "OD":
-        white, black = lists.white_list, set(_core.ops) - lists.white_list
-    elif level == "O1":
-        white, black = lists.white_list, lists.black_list
-    else:
-        # What is in neither follows what it is given.
-        white, _ = lists._white_and_gray("O2", use_promote=use_promote)
-        black = lists.unsupported_list if use_promote else lists.black_list - white
-    return _core.AutoCast(dtype, white, black)
+    return _core.AutoCast(dtype, amp_level(level), lists._custom(), bool(use_promote))
 
 
 def _fixed(names):

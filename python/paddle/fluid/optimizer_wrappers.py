@@ -3,13 +3,12 @@
 
 import paddle
 
-from .. import _ops
+from .. import _core, _ops
 from .._core import Variable
 from ..optimizer import SGD
-from ..optimizer.program_update import _decayed, persistable
-from ..regularizer import L2Decay, WeightDecayRegularizer
+from ..optimizer.program_update import persistable
+from ..regularizer import L1Decay, L2Decay, WeightDecayRegularizer
 from ..static.backward import recompute
-from ..static.control_flow import append_conditional, new_body
 from ..static.program import OpRole, program_guard, role_guard
 from ..utils import unique_name
 
@@ -111,35 +110,23 @@ class GradientMergeOptimizer(_Wrapper):
         pairs = [(p, g) for p, g in params_grads if g is not None]
         if self.k_steps == 1 or not pairs:
             return self.inner_optimizer.apply_gradients(pairs, startup_program)
-        program = pairs[0][0].block.program
-        block = program.current_block()
-        with program_guard(program, startup_program), role_guard(OpRole.Optimize):
-            counter = persistable(
-                unique_name.generate("gradient_merge_step"), [1], 0, paddle.int64
+        with program_guard(pairs[0][0].block.program, startup_program):
+            return _core.merge_gradients(
+                pairs,
+                self.k_steps,
+                bool(self.avg),
+                lambda merged: self.inner_optimizer.apply_gradients(
+                    merged, startup_program
+                ),
             )
-            block.append_op(
-                "increment", {"X": counter}, {"Out": counter}, {"step": 1.0}
-            )
-            sums = []
-            for parameter, gradient in pairs:
-                name = f"{parameter.name}@GRAD@GradientMerge"
-                kept = persistable(name, parameter.shape, 0.0, parameter.dtype)
-                added = _ops.elementwise_add(kept, gradient)
-                block.append_op("assign", {"X": added}, {"Out": kept})
-                sums.append((parameter, kept))
-            steps = paddle.full([1], self.k_steps, "int64")
-            rest = _ops.elementwise_mod(counter, steps)
-            due = _ops.equal(rest, paddle.zeros_like(rest))
-            with new_body() as inside:
-                factor = 1.0 / self.k_steps if self.avg else 1.0
-                merged = [(p, _ops.scale(kept, factor)) for p, kept in sums]
-                made = self.inner_optimizer.apply_gradients(merged, startup_program)
-                for _, kept in sums:
-                    inside.append_op(
-                        "scale", {"X": kept}, {"Out": kept}, {"scale": 0.0}
-                    )
-            append_conditional(due, inside)
-        return made
+
+
+def _decayed(parameter, gradient, decay):
+    """The gradient with the regularizer's share."""
+    if decay is None or decay.coeff == 0.0:
+        return gradient
+    source = _ops.sign(parameter) if isinstance(decay, L1Decay) else parameter
+    return _ops.sum([gradient, _ops.scale(source, decay.coeff)])
 
 
 class DecayedAdagradOptimizer(_Wrapper):

@@ -7,7 +7,7 @@ it returns such a list with clipped gradients. Parameters with `need_clip=False`
 left out.
 """
 
-from .. import _core, _names, _ops
+from .. import _core, _names
 
 
 def _takes_part(pair):
@@ -25,24 +25,6 @@ def _norm(owner, clip_norm):
     return float(clip_norm)
 
 
-_SELECTED_ROWS = 8  # the kind of a variable that holds some rows of a table
-
-
-def _has_rows(gradient):
-    return gradient._kind == _SELECTED_ROWS
-
-
-def _merged(gradient):
-    """The gradient with each row once: one that occurs twice counts with its sum."""
-    return _ops.merge_selected_rows(gradient) if _has_rows(gradient) else gradient
-
-
-def _factor(squares, clip_norm, dtype):
-    """What gradients are multiplied by so that their norm is at most clip_norm."""
-    limit = _ops.fill_constant(shape=[1], value=clip_norm, dtype=dtype)
-    return _ops.elementwise_div(limit, _ops.elementwise_max(_ops.sqrt(squares), limit))
-
-
 class ClipGradBase:
     """A way of clipping. `_engine_clip` says it to the engine."""
 
@@ -52,18 +34,12 @@ class ClipGradBase:
             "one of ClipGradByValue, ClipGradByNorm and ClipGradByGlobalNorm"
         )
 
-    def _append(self, gradients):
-        """The clipped gradients, as operations of a program."""
-        raise NotImplementedError(
-            f"{type(self).__name__} does not say how to clip in a program"
-        )
-
     def __call__(self, params_grads):
         pairs = list(params_grads)
         chosen = [i for i, pair in enumerate(pairs) if _takes_part(pair)]
         gradients = [pairs[i][1] for i in chosen]
         if any(isinstance(gradient, _core.Variable) for gradient in gradients):
-            clipped = self._append(gradients)
+            clipped = _core.clip_in_program(self._engine_clip(), gradients)
         else:
             clipped = _core.optim.clip_gradients(self._engine_clip(), gradients)
         for i, gradient in zip(chosen, clipped):
@@ -91,9 +67,6 @@ class ClipGradByValue(ClipGradBase):
     def _engine_clip(self):
         return _core.optim.Clip.by_value(self.min, self.max)
 
-    def _append(self, gradients):
-        return [_ops.clip(gradient, self.min, self.max) for gradient in gradients]
-
     def __str__(self):
         return f"Clip Gradient By Value, min = {self.min:f}, max={self.max:f}"
 
@@ -106,14 +79,6 @@ class ClipGradByNorm(ClipGradBase):
 
     def _engine_clip(self):
         return _core.optim.Clip.by_norm(self.clip_norm)
-
-    def _append(self, gradients):
-        clipped = []
-        for gradient in map(_merged, gradients):
-            squares = _ops.squared_l2_norm(gradient)
-            factor = _factor(squares, self.clip_norm, gradient.dtype)
-            clipped.append(_ops.elementwise_mul(gradient, factor))
-        return clipped
 
     def __str__(self):
         return f"Gradient Clip By Norm, clip_norm={self.clip_norm:f}"
@@ -130,14 +95,6 @@ class ClipGradByGlobalNorm(ClipGradBase):
 
     def _engine_clip(self):
         return _core.optim.Clip.by_global_norm(self.clip_norm)
-
-    def _append(self, gradients):
-        if not gradients:
-            return []
-        gradients = [_merged(gradient) for gradient in gradients]
-        total = _ops.sum([_ops.squared_l2_norm(gradient) for gradient in gradients])
-        factor = _factor(total, self.clip_norm, gradients[0].dtype)
-        return [_ops.elementwise_mul(gradient, factor) for gradient in gradients]
 
     def __str__(self):
         return f"Gradient Clip By GlobalNorm, global_norm={self.clip_norm:f}"

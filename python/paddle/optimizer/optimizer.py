@@ -122,13 +122,10 @@ class Optimizer:
         """The engine's update rule; `settings` are a group's own."""
         raise NotImplementedError(f"{type(self).__name__} defines no update rule")
 
-    def _program_update(self, parameter, settings):
-        """The op of the rule in programs, a program_update.Update."""
-        raise NotImplementedError(f"{type(self).__name__} has no op for programs")
-
     def _decoupled_decay(self, parameter, settings):
-        """The coefficient of decay that does not go through the gradient."""
-        return 0.0
+        """The coefficient of decay that does not go through the gradient; None for a
+        rule without such decay."""
+        return None
 
     def _learning_rate_factor(self, parameter):
         """Multiplies the learning rate of one parameter."""
@@ -486,7 +483,7 @@ class Optimizer:
                 * self._learning_rate_factor(parameter),
                 l1=coefficient if isinstance(chosen, L1Decay) else 0.0,
                 l2=coefficient if isinstance(chosen, L2Decay) else 0.0,
-                decoupled=self._decoupled_decay(parameter, settings),
+                decoupled=self._decoupled_decay(parameter, settings) or 0.0,
                 clipped=getattr(parameter, "need_clip", True),
                 rescale=self._rescale_grad,
             )

@@ -1,96 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers in programs: clipping, weight decay and updates as operations, the state
-of a rule and the learning rate as persistable variables."""
+"""Optimizers in programs: what fleet/plan is told of one, and the names of the variables
+that it makes for the state of a rule and the learning rate."""
 
-import dataclasses
-
-from .. import _ops
+from .. import _core
 from .._core import DType, Variable
+from ..nn.clip import ClipGradBase
 from ..regularizer import L1Decay
 from ..static.backward import append_backward
-from ..static.program import OpRole, program_guard, role_guard
-from ..utils import unique_name
-
-
-@dataclasses.dataclass
-class State:
-    """What a rule remembers of a parameter: an input of its op, and the output of the
-    same name with `Out`."""
-
-    slot: str
-    name: str  # of the variable: <parameter>_<name>_0
-    initial: float = 0.0
-    scalar: bool = False
-    output: str = ""  # the output slot, <slot>Out by default; None: has none
-
-
-@dataclasses.dataclass
-class Update:
-    """The op of a rule."""
-
-    type: str
-    states: list
-    attrs: dict
-    # An op after the update: (type, state slot, attrs), applied to that state.
-    after: tuple = None
+from ..static.program import OpRole, prepare, program_guard, role_guard
 
 
 def persistable(name, shape, value, dtype=DType.float32):
     """A variable of the main program that the startup program fills with `value`."""
-    from ..nn.initializer import Constant
-    from ..static.program import default_main_program, default_startup_program
-
-    flags = {"persistable": True, "stop_gradient": True}
-    block = default_main_program().global_block()
-    variable = block._add_variable(name, shape, dtype, flags)
-    startup = default_startup_program().global_block()
-    if not startup.has_var(name):
-        startup._add_variable(name, shape, dtype, flags)
-        with role_guard(OpRole.Forward):
-            Constant(value)(variable, startup)
-    return variable
-
-
-def _number_dtype(dtypes):
-    """The type of numbers that go with parameters: the rate, the powers of betas."""
-    return DType.float64 if DType.float64 in dtypes else DType.float32
+    prepare()
+    return _core.new_persistable(name, list(shape), float(value), dtype)
 
 
 class ProgramUpdate:
     """What one optimizer has in one program."""
 
-    def __init__(self, optimizer, program, dtypes):
+    def __init__(self, optimizer, program):
         self._optimizer = optimizer
         self._program = program
-        self._by_parameter = {}
-        self._rate_dtype = _number_dtype(dtypes)
-        self.rate_name = None
-
-    def learning_rate(self):
-        """The variable of the learning rate."""
-        rate = self._optimizer._learning_rate
-        if isinstance(rate, Variable):
-            return rate
-        if self.rate_name is None:
-            self.rate_name = unique_name.generate("learning_rate")
-            value = self._optimizer.get_lr()
-            persistable(self.rate_name, [1], value, self._rate_dtype)
-            if self._optimizer._scheduled:
-                self._program._schedulers.append((rate, self.rate_name))
-        return self._program.global_block().var(self.rate_name)
+        self._made = _core.OptimizerVariables()
 
     def set_rate(self, value):
         """Sets the rate where the program keeps it."""
         from ..static.executor import global_scope
 
-        if self.rate_name is not None:
-            global_scope()._set_number(self.rate_name, value)
+        if self._made.learning_rate:
+            global_scope()._set_number(self._made.learning_rate, value)
 
     def state_dict(self):
         """What the rule remembers, in the global scope, by the names of variables."""
         from ..static.executor import global_scope
 
-        values = {n: global_scope()._get(n) for n in self._by_parameter.values()}
+        values = {name: global_scope()._get(name) for name in self._made.states}
         return {name: value for name, value in values.items() if value is not None}
 
     def take_state(self, state):
@@ -98,82 +43,53 @@ class ProgramUpdate:
         from ..static.executor import global_scope
 
         rest = dict(state)
-        for name in self._by_parameter.values():
+        for name in self._made.states:
             if name in rest:
                 global_scope().var(name).get_tensor().set(rest.pop(name))
         return rest
 
-    def rate_of(self, parameter, settings):
-        factor = settings.get("learning_rate", 1.0)
-        factor *= self._optimizer._learning_rate_factor(parameter)
-        rate = self.learning_rate()
-        return rate if factor == 1.0 else _ops.scale(rate, float(factor))
-
-    def state(self, parameter, state):
-        key = (parameter.name, state.name)
-        if key not in self._by_parameter:
-            name = unique_name.generate(f"{parameter.name}_{state.name}")
-            shape = [1] if state.scalar else parameter.shape
-            dtype = parameter.dtype
-            if state.scalar:
-                dtype = _number_dtype([dtype])
-            persistable(name, shape, state.initial, dtype)
-            self._by_parameter[key] = name
-        return self._program.global_block().var(self._by_parameter[key])
-
-    def append(self, parameter, gradient, settings):
-        """Appends the update of one parameter."""
-        update = self._optimizer._program_update(parameter, settings)
-        inputs = {
-            "Param": parameter,
-            "Grad": gradient,
-            "LearningRate": self.rate_of(parameter, settings),
-        }
-        outputs = {"ParamOut": parameter}
-        for state in update.states:
-            variable = self.state(parameter, state)
-            inputs[state.slot] = variable
-            if state.output is not None:
-                outputs[state.output or state.slot + "Out"] = variable
-        skip = self._optimizer._skip_update
-        if skip is not None:
-            inputs["SkipUpdate"] = skip
-        block = self._program.current_block()
-        made = block.append_op(update.type, inputs, outputs, update.attrs)
-        if update.after is not None:
-            kind, slot, attrs = update.after
-            before = inputs[slot]
-            if skip is None:
-                block.append_op(kind, {"X": before}, {"Out": before}, attrs)
-            else:
-                after = _ops.where(skip, before, getattr(_ops, kind)(before, **attrs))
-                block.append_op("assign", {"X": after}, {"Out": before})
-        return made
+    def append(self, pairs, clip):
+        """Appends clipping, decay and updates; returns the operations that update."""
+        optimizer = self._optimizer
+        rate = optimizer._learning_rate
+        known = bool(self._made.learning_rate)
+        updates = _core.apply_gradients(
+            pairs,
+            rate if isinstance(rate, Variable) else float(optimizer.get_lr()),
+            clip,
+            optimizer._rescale_grad,
+            {p.name: _settings_of(optimizer, p) for p, _ in pairs},
+            optimizer._skip_update,
+            self._made,
+        )
+        if optimizer._scheduled and not known:
+            self._program._schedulers.append((rate, self._made.learning_rate))
+        return updates
 
 
-def _settings(optimizer, parameter):
-    """What the parameter's group sets for itself."""
+def _settings_of(optimizer, parameter):
+    """What the optimizer does with a parameter, which its group may say."""
+    settings = {}
     for group in optimizer._param_groups:
         if any(member.name == parameter.name for member in group.parameters):
-            return group.settings
-    return {}
-
-
-def _decay_of(optimizer, parameter):
+            settings = group.settings
+            break
+    decay = optimizer.regularization
     if parameter.regularizer is not None:
-        return parameter.regularizer
-    settings = _settings(optimizer, parameter)
-    if "weight_decay" in settings:
-        return optimizer._check_decay(settings["weight_decay"])
-    return optimizer.regularization
-
-
-def _decayed(parameter, gradient, decay):
-    """The gradient with the regularizer's share."""
-    if decay is None or decay.coeff == 0.0:
-        return gradient
-    source = _ops.sign(parameter) if isinstance(decay, L1Decay) else parameter
-    return _ops.sum([gradient, _ops.scale(source, decay.coeff)])
+        decay = parameter.regularizer
+    elif "weight_decay" in settings:
+        decay = optimizer._check_decay(settings["weight_decay"])
+    coefficient = 0.0 if decay is None else decay.coeff
+    is_l1 = isinstance(decay, L1Decay)
+    factor = settings.get("learning_rate", 1.0)
+    return _core.ParameterSettings(
+        rule=optimizer._rule(settings),
+        decoupled_decay=optimizer._decoupled_decay(parameter, settings),
+        learning_rate=float(factor * optimizer._learning_rate_factor(parameter)),
+        l1=coefficient if is_l1 else 0.0,
+        l2=0.0 if is_l1 else coefficient,
+        need_clip=getattr(parameter, "need_clip", True),
+    )
 
 
 def backward(optimizer, loss, startup_program, parameters, no_grad_set):
@@ -194,17 +110,11 @@ def apply_gradients(optimizer, params_grads, startup_program=None):
     table = optimizer._program_updates
     update = table.get(id(program))
     if update is None:
-        dtypes = [parameter.dtype for parameter, _ in pairs]
-        update = table[id(program)] = ProgramUpdate(optimizer, program, dtypes)
+        update = table[id(program)] = ProgramUpdate(optimizer, program)
     with program_guard(program, startup_program), role_guard(OpRole.Optimize):
-        update.learning_rate()
         clip = optimizer._grad_clip or program.__dict__.get("_grad_clip")
-        if clip is not None:
-            pairs = clip(pairs)
-        if optimizer._rescale_grad != 1.0:
-            pairs = [(p, _ops.scale(g, optimizer._rescale_grad)) for p, g in pairs]
-        decayed = []
-        for parameter, gradient in pairs:
-            decay = _decay_of(optimizer, parameter)
-            decayed.append((parameter, _decayed(parameter, gradient, decay)))
-        return [update.append(p, g, _settings(optimizer, p)) for p, g in decayed]
+        if clip is not None and type(clip).__call__ is not ClipGradBase.__call__:
+            pairs, clip = clip(pairs), None  # a class of the user's
+        return update.append(
+            pairs, _core.optim.Clip() if clip is None else clip._engine_clip()
+        )

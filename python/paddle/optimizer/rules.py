@@ -10,30 +10,6 @@ from .optimizer import Optimizer, check_fraction, check_set
 _optim = _core.optim
 
 
-def _update(op, states, attrs, after=None):
-    """The op of a rule in programs."""
-    from .program_update import State, Update
-
-    return Update(op, [State(*state) for state in states], attrs, after)
-
-
-def _adam_states(adam, settings):
-    return [
-        ("Moment1", "moment1"),
-        ("Moment2", "moment2"),
-        ("Beta1Pow", "beta1_pow_acc", settings.get("beta1", adam._beta1), True),
-        ("Beta2Pow", "beta2_pow_acc", settings.get("beta2", adam._beta2), True),
-    ]
-
-
-def _adam_attrs(adam, settings):
-    return {
-        "beta1": settings.get("beta1", adam._beta1),
-        "beta2": settings.get("beta2", adam._beta2),
-        "epsilon": settings.get("epsilon", adam._epsilon),
-    }
-
-
 class SGD(Optimizer):
     """Plain gradient descent."""
 
@@ -51,9 +27,6 @@ class SGD(Optimizer):
 
     def _rule(self, settings):
         return _optim.Sgd()
-
-    def _program_update(self, parameter, settings):
-        return _update("sgd", [], {})
 
 
 class Momentum(Optimizer):
@@ -86,13 +59,6 @@ class Momentum(Optimizer):
             mu=settings.get("momentum", self._momentum),
             nesterov=settings.get("use_nesterov", self._use_nesterov),
         )
-
-    def _program_update(self, parameter, settings):
-        attrs = {
-            "mu": settings.get("momentum", self._momentum),
-            "use_nesterov": settings.get("use_nesterov", self._use_nesterov),
-        }
-        return _update("momentum", [("Velocity", "velocity")], attrs)
 
 
 def _number(value):
@@ -137,11 +103,6 @@ class Adam(Optimizer):
             epsilon=settings.get("epsilon", self._epsilon),
             lazy=settings.get("lazy_mode", self._lazy_mode),
         )
-
-    def _program_update(self, parameter, settings):
-        attrs = _adam_attrs(self, settings)
-        attrs["lazy_mode"] = settings.get("lazy_mode", self._lazy_mode)
-        return _update("adam", _adam_states(self, settings), attrs)
 
 
 class AdamW(Adam):
@@ -207,13 +168,6 @@ class AdamW(Adam):
         factor = super()._learning_rate_factor(parameter)
         return factor if self._lr_ratio is None else factor * self._lr_ratio(parameter)
 
-    def _program_update(self, parameter, settings):
-        coefficient = self._decoupled_decay(parameter, settings)
-        attrs = _adam_attrs(self, settings)
-        attrs["lazy_mode"] = settings.get("lazy_mode", self._lazy_mode)
-        attrs.update(coeff=coefficient, with_decay=coefficient != 0.0)
-        return _update("adamw", _adam_states(self, settings), attrs)
-
 
 class Adagrad(Optimizer):
     """Adagrad: each element's rate falls with the sum of its squared gradients."""
@@ -241,11 +195,6 @@ class Adagrad(Optimizer):
             epsilon=settings.get("epsilon", self._epsilon),
             initial=settings.get("initial_accumulator_value", self._initial),
         )
-
-    def _program_update(self, parameter, settings):
-        initial = settings.get("initial_accumulator_value", self._initial)
-        attrs = {"epsilon": settings.get("epsilon", self._epsilon)}
-        return _update("adagrad", [("Moment", "moment", initial)], attrs)
 
 
 class Adamax(Optimizer):
@@ -278,16 +227,6 @@ class Adamax(Optimizer):
             beta2=settings.get("beta2", self._beta2),
             epsilon=settings.get("epsilon", self._epsilon),
         )
-
-    def _program_update(self, parameter, settings):
-        beta1 = settings.get("beta1", self._beta1)
-        states = [
-            ("Moment", "moment"),
-            ("InfNorm", "inf_norm"),
-            ("Beta1Pow", "beta1_pow_acc", beta1, True, None),
-        ]
-        after = ("scale", "Beta1Pow", {"scale": beta1})
-        return _update("adamax", states, _adam_attrs(self, settings), after)
 
 
 class RMSProp(Optimizer):
@@ -325,20 +264,6 @@ class RMSProp(Optimizer):
             centered=settings.get("centered", self._centered),
         )
 
-    def _program_update(self, parameter, settings):
-        states = [
-            ("Moment", "momentum"),
-            ("MeanSquare", "mean_square"),
-            ("MeanGrad", "mean_grad"),
-        ]
-        attrs = {
-            "decay": settings.get("rho", self._rho),
-            "epsilon": settings.get("epsilon", self._epsilon),
-            "momentum": settings.get("momentum", self._momentum),
-            "centered": settings.get("centered", self._centered),
-        }
-        return _update("rmsprop", states, attrs)
-
 
 class Adadelta(Optimizer):
     """Steps scaled by the ratio of the mean squares of updates and gradients."""
@@ -365,17 +290,6 @@ class Adadelta(Optimizer):
             rho=settings.get("rho", self._rho),
             epsilon=settings.get("epsilon", self._epsilon),
         )
-
-    def _program_update(self, parameter, settings):
-        states = [
-            ("AvgSquaredGrad", "_avg_squared_grad"),
-            ("AvgSquaredUpdate", "_avg_squared_update"),
-        ]
-        attrs = {
-            "rho": settings.get("rho", self._rho),
-            "epsilon": settings.get("epsilon", self._epsilon),
-        }
-        return _update("adadelta", states, attrs)
 
 
 class Lamb(Optimizer):
@@ -424,12 +338,6 @@ class Lamb(Optimizer):
             return 0.0
         return settings.get("lamb_weight_decay", self._lamb_weight_decay)
 
-    def _program_update(self, parameter, settings):
-        attrs = _adam_attrs(self, settings)
-        attrs["weight_decay"] = float(self._decoupled_decay(parameter, settings))
-        attrs["always_adapt"] = self._always_adapt
-        return _update("lamb", _adam_states(self, settings), attrs)
-
 
 class Lars(Optimizer):
     """Momentum with one rate per parameter, by the ratio of its norm to its gradient's.
@@ -477,15 +385,6 @@ class Lars(Optimizer):
             return 0.0
         return settings.get("lars_weight_decay", self._lars_weight_decay)
 
-    def _program_update(self, parameter, settings):
-        attrs = {
-            "mu": settings.get("momentum", self._momentum),
-            "lars_coeff": settings.get("lars_coeff", self._lars_coeff),
-            "lars_weight_decay": [self._decoupled_decay(parameter, settings)],
-            "epsilon": float(settings.get("epsilon", self._epsilon)),
-        }
-        return _update("lars_momentum", [("Velocity", "velocity")], attrs)
-
 
 LarsMomentum = Lars
 
@@ -516,15 +415,3 @@ class Ftrl(Optimizer):
             l2=settings.get("l2", self._l2),
             power=settings.get("lr_power", self._lr_power),
         )
-
-    def _program_update(self, parameter, settings):
-        states = [
-            ("SquaredAccumulator", "squared", 0.0, False, "SquaredAccumOut"),
-            ("LinearAccumulator", "linear", 0.0, False, "LinearAccumOut"),
-        ]
-        attrs = {
-            "l1": settings.get("l1", self._l1),
-            "l2": settings.get("l2", self._l2),
-            "lr_power": settings.get("lr_power", self._lr_power),
-        }
-        return _update("ftrl", states, attrs)

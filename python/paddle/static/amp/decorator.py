@@ -4,39 +4,21 @@
 import warnings
 
 from ... import _core, _ops
-from ..._core import DType
 from ...optimizer import Optimizer
-from ...optimizer.program_update import persistable
-from ...utils import unique_name
 from ..backward import refuse_callbacks
-from ..control_flow import append_conditional, new_body
 from ..program import OpRole, program_guard, role_guard
 from .fp16_lists import AutoMixedPrecisionLists, check_amp_dtype
-from .fp16_utils import check_level, use_mixed_precision
+from .fp16_utils import SCOPE, amp_level, check_level, use_mixed_precision
 
 __all__ = ["OptimizerWithMixedPrecision", "decorate"]
 
 
-def _check_scaling(settings):
-    for name in ("incr_every_n_steps", "decr_every_n_nan_or_inf"):
-        value = settings[name]
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+def _check_counts(**counts):
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int):
             raise ValueError(
                 f"amp: {name} must be a whole number from 1 on, not {value!r}"
             )
-    if not settings["init_loss_scaling"] > 0:
-        raise ValueError(
-            "amp: init_loss_scaling must be positive, not "
-            f"{settings['init_loss_scaling']!r}"
-        )
-    if not settings["incr_ratio"] > 1:
-        raise ValueError(
-            f"amp: incr_ratio must be above 1, not {settings['incr_ratio']!r}"
-        )
-    if not 0 < settings["decr_ratio"] < 1:
-        raise ValueError(
-            f"amp: decr_ratio must lie between 0 and 1, not {settings['decr_ratio']!r}"
-        )
 
 
 class OptimizerWithMixedPrecision:
@@ -73,22 +55,24 @@ class OptimizerWithMixedPrecision:
                 f"{type(optimizer).__name__}"
             )
         self._dtype, self._level = check_amp_dtype(dtype), check_level(level)
-        self._settings = {
+        _check_counts(
+            incr_every_n_steps=incr_every_n_steps,
+            decr_every_n_nan_or_inf=decr_every_n_nan_or_inf,
+        )
+        self._scaling = {
             "init_loss_scaling": init_loss_scaling,
+            "dynamic": bool(use_dynamic_loss_scaling),
             "incr_every_n_steps": incr_every_n_steps,
             "decr_every_n_nan_or_inf": decr_every_n_nan_or_inf,
             "incr_ratio": incr_ratio,
             "decr_ratio": decr_ratio,
         }
-        _check_scaling(self._settings)
         self._optimizer = optimizer
         self._amp_lists = amp_lists or AutoMixedPrecisionLists(dtype=self._dtype)
         self._guard = bool(use_amp_guard) and self._level == "O2"
-        self._use_promote = use_promote
-        # bfloat16 has the range of float32, and no level no short type.
-        needed = self._dtype == DType.float16 and self._level != "O0"
-        self._dynamic = bool(use_dynamic_loss_scaling) and needed
-        self._scales = needed and (self._dynamic or init_loss_scaling != 1.0)
+        self._use_promote = bool(use_promote)
+        self._amp = self._make_amp()
+        self._scales = self._amp.scales
         self._train_program = None
         self._loss_scaling = None
         self._scaled_loss = None
@@ -97,6 +81,17 @@ class OptimizerWithMixedPrecision:
         if name == "_optimizer":  # not there yet
             raise AttributeError(name)
         return getattr(self._optimizer, name)
+
+    def _make_amp(self):
+        return _core.Amp(
+            dtype=self._dtype,
+            level=amp_level(self._level),
+            custom=self._amp_lists._custom(),
+            promote=self._use_promote,
+            black_variables=self._amp_lists.black_varnames,
+            scope=SCOPE if self._guard else "",
+            **self._scaling,
+        )
 
     def get_loss_scaling(self):
         """The variable that holds the scaling; fetch it to see its value."""
@@ -125,23 +120,10 @@ class OptimizerWithMixedPrecision:
                 f"{type(loss).__name__}; eager training has paddle.amp"
             )
         program = loss.block.program
-        use_mixed_precision(
-            program,
-            self._amp_lists,
-            self._dtype,
-            self._level,
-            self._guard,
-            self._use_promote,
-        )
-        self._train_program = program
+        self._amp = self._make_amp()  # of the lists as they are now
         with program_guard(program, startup_program):
-            initial = self._settings["init_loss_scaling"] if self._scales else 1.0
-            name = unique_name.generate("loss_scaling")
-            self._loss_scaling = persistable(name, [1], float(initial))
-            if loss.dtype in (DType.float16, DType.bfloat16):
-                loss = _ops.cast(loss, loss.dtype, DType.float32)
-            if self._scales:
-                loss = _ops.elementwise_mul(loss, self._loss_scaling)
+            loss, self._loss_scaling = _core.scale_loss(loss, self._amp)
+        self._train_program = program
         self._scaled_loss = loss
         return self._optimizer.backward(
             loss, startup_program, parameter_list, no_grad_set
@@ -155,10 +137,7 @@ class OptimizerWithMixedPrecision:
             return self._apply(pairs, startup_program)
         program = pairs[0][0].block.program
         with program_guard(program, startup_program), role_guard(OpRole.Optimize):
-            gradients = [gradient for _, gradient in pairs]
-            found = self._check(gradients)
-            if self._dynamic:
-                self._update_scaling(gradients, found)
+            found = _core.unscale_gradients_of(pairs, self._loss_scaling, self._amp)
             plain = _plain_optimizer(self._optimizer)
             if plain is not None:
                 plain._skip_update = found
@@ -167,51 +146,12 @@ class OptimizerWithMixedPrecision:
                 finally:
                     plain._skip_update = None
             # Whatever it keeps is kept inside, and stays as it is in a bad step.
-            good = _ops.logical_not(found)
-            with new_body() as inside:
-                made = self._apply(pairs, startup_program)
-            append_conditional(good, inside)
-            return made
+            return _core.append_if(
+                _ops.logical_not(found), lambda: self._apply(pairs, startup_program)
+            )
 
     def _apply(self, pairs, startup_program):
         return self._optimizer.apply_gradients(pairs, startup_program)
-
-    def _check(self, gradients):
-        block = self._train_program.current_block()
-        name = unique_name.generate("found_infinite")
-        found = block.create_var(name=name, shape=[1], dtype="bool")
-        found.stop_gradient = True
-        block.append_op(
-            "check_finite_and_unscale",
-            {"X": gradients, "Scale": self._loss_scaling},
-            {"Out": gradients, "FoundInfinite": found},
-        )
-        return found
-
-    def _update_scaling(self, gradients, found):
-        counts = {}
-        for kind in ("good", "bad"):
-            name = unique_name.generate(f"num_{kind}_steps")
-            counts[kind] = persistable(name, [1], 0, DType.int32)
-        attrs = dict(self._settings)
-        del attrs["init_loss_scaling"]
-        self._train_program.current_block().append_op(
-            "update_loss_scaling",
-            {
-                "X": gradients,
-                "FoundInfinite": found,
-                "PrevLossScaling": self._loss_scaling,
-                "InGoodSteps": counts["good"],
-                "InBadSteps": counts["bad"],
-            },
-            {
-                "Out": gradients,
-                "LossScaling": self._loss_scaling,
-                "OutGoodSteps": counts["good"],
-                "OutBadSteps": counts["bad"],
-            },
-            attrs,
-        )
 
     def apply_optimize(self, loss, startup_program, params_grads):
         """apply_gradients, for the program of `loss`."""

@@ -4,172 +4,27 @@
 White ones do: they are where the time goes, and their sums are long enough to be exact.
 Black ones compute in float32: they leave the range of a short type, or add up much. Gray
 ones go along with what they read. Whatever is in no list computes in float32.
+
+The definition of each op says which it is (fleet/program/define_*.cc).
 """
 
-from ..._core import DType
+from ... import _core
+from ..._core import DType, Precision
 
 __all__ = ["AutoMixedPrecisionLists", "CustomOpLists"]
 
-white_list = {
-    "addmm",
-    "conv1d",
-    "conv2d",
-    "conv2d_transpose",
-    "conv3d",
-    "depthwise_conv2d",
-    "fc",
-    "matmul",
-    "matmul_v2",
-    "mul",
-}
+_defined = _core.op_precisions()
 
-# Range or sums.
-black_list = {
-    "acos",
-    "asin",
-    "bce_loss",
-    "cos_sim",
-    "cosh",
-    "cross_entropy",
-    "cross_entropy2",
-    "cross_entropy_loss",
-    "cumprod",
-    "cumsum",
-    "dist",
-    "exp",
-    "expm1",
-    "frobenius_norm",
-    "group_norm",
-    "huber_loss",
-    "instance_norm",
-    "kldiv_loss",
-    "l1_loss",
-    "layer_norm",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "log_loss",
-    "log_softmax",
-    "logsumexp",
-    "mean",
-    "mse_loss",
-    "nll_loss",
-    "norm",
-    "p_norm",
-    "pow",
-    "reciprocal",
-    "reduce_mean",
-    "reduce_prod",
-    "reduce_sum",
-    "rsqrt",
-    "sigmoid_cross_entropy_with_logits",
-    "sinh",
-    "smooth_l1",
-    "softmax",
-    "softmax_with_cross_entropy",
-    "softplus",
-    "sqrt",
-    "square",
-    "squared_l2_norm",
-    "sum",
-    "tan",
-    "tanhshrink",
-    "var",
-}
 
+def _all(precision):
+    return {name for name, said in _defined.items() if said is precision}
+
+
+white_list = _all(Precision.white)
+gray_list = _all(Precision.gray)
+black_list = _all(Precision.black)
 # Slower in a short type than in float32, at any level.
-_extra_black_list = {
-    "interpolate",
-    "lookup_table",
-    "lookup_table_v2",
-    "scatter",
-}
-
-# What only moves elements is gray, too, and activations are.
-gray_list = {
-    "abs",
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "adaptive_max_pool1d",
-    "adaptive_max_pool2d",
-    "adaptive_max_pool3d",
-    "assign",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "batch_norm",
-    "brelu",
-    "cast",
-    "celu",
-    "clip",
-    "concat",
-    "dropout",
-    "elementwise_add",
-    "elementwise_div",
-    "elementwise_floordiv",
-    "elementwise_max",
-    "elementwise_min",
-    "elementwise_mod",
-    "elementwise_mul",
-    "elementwise_pow",
-    "elementwise_sub",
-    "elu",
-    "expand",
-    "expand_as_v2",
-    "expand_v2",
-    "fill_constant",
-    "flatten2",
-    "flatten_contiguous_range",
-    "flip",
-    "gather",
-    "gather_nd",
-    "gelu",
-    "hard_sigmoid",
-    "hard_swish",
-    "index_select",
-    "leaky_relu",
-    "logsigmoid",
-    "max_pool1d_with_index",
-    "max_pool2d_with_index",
-    "max_pool3d_with_index",
-    "maxout",
-    "mish",
-    "pad",
-    "pad2d",
-    "pad3d",
-    "pool2d",
-    "pool3d",
-    "prelu",
-    "relu",
-    "relu6",
-    "reshape2",
-    "roll",
-    "scale",
-    "selu",
-    "sigmoid",
-    "sign",
-    "silu",
-    "slice",
-    "softshrink",
-    "softsign",
-    "split",
-    "squeeze2",
-    "stack",
-    "stanh",
-    "strided_slice",
-    "swish",
-    "tanh",
-    "thresholded_relu",
-    "tile",
-    "top_k",
-    "top_k_v2",
-    "transpose2",
-    "unsqueeze2",
-    "unstack",
-    "where",
-}
+_extra_black_list = _all(Precision.black_always)
 
 _DTYPES = {
     "float16": DType.float16,
@@ -230,16 +85,15 @@ class AutoMixedPrecisionLists:
         self.unsupported_list = (_extra_black_list - white) | black
         self.black_varnames = _names("custom_black_varnames", custom_black_varnames)
 
-    def _white_and_gray(self, level, use_promote=False):
-        """What is white and what is gray at a level: O1 by the lists, OD the white ones
-        alone, O2 everything but the black ones of the caller."""
-        if level == "O1":
-            return self.white_list - self.black_list, self.gray_list - self.black_list
-        if level == "OD":
-            return self.white_list - self.black_list, set()
-        rest = (self.gray_list | self.black_list | black_list) - self.unsupported_list
-        white = self.white_list - self.unsupported_list
-        return (white, rest) if use_promote else (white | rest, set())
+    def _custom(self):
+        """What these lists say otherwise than the definitions, by name of the op."""
+        said = dict.fromkeys(_defined, Precision.unlisted)
+        said.update(dict.fromkeys(self.gray_list, Precision.gray))
+        said.update(dict.fromkeys(self.white_list, Precision.white))
+        said.update(dict.fromkeys(self.black_list, Precision.black))
+        said.update(dict.fromkeys(self.unsupported_list, Precision.black_always))
+        usual = Precision.unlisted
+        return {n: p for n, p in said.items() if p is not _defined.get(n, usual)}
 
 
 CustomOpLists = AutoMixedPrecisionLists

@@ -10,7 +10,7 @@ from .fp16_lists import AutoMixedPrecisionLists, check_amp_dtype
 
 __all__ = ["cast_model_to_fp16", "cast_parameters_to_fp16", "fp16_guard"]
 
-_SCOPE = "__use_fp16__"
+SCOPE = "__use_fp16__"
 _LEVELS = ("O0", "OD", "O1", "O2")
 
 
@@ -18,8 +18,13 @@ _LEVELS = ("O0", "OD", "O1", "O2")
 def fp16_guard():
     """What is made inside may compute in a short type; with `use_fp16_guard`, what is
     made outside may not."""
-    with name_scope(_SCOPE):
+    with name_scope(SCOPE):
         yield
+
+
+def amp_level(level):
+    """The engine's value of a level."""
+    return getattr(_core.AmpLevel, check_level(level))
 
 
 def check_level(level):
@@ -34,16 +39,14 @@ def use_mixed_precision(
 ):
     """Puts the casts into `program`; returns the names of parameters that became
     short."""
-    if level == "O0":
-        return set()
-    white, gray = amp_lists._white_and_gray(level, use_promote)
     _, names = _core.use_mixed_precision(
         program,
         check_amp_dtype(dtype),
-        white,
-        gray,
+        amp_level(level),
+        amp_lists._custom(),
+        bool(use_promote),
         amp_lists.black_varnames,
-        _SCOPE if guard else "",
+        SCOPE if guard else "",
         short_parameters,
     )
     return names
