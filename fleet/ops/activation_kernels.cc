@@ -32,6 +32,7 @@
 #include "fleet/ops/cpu_path.h"
 #include "fleet/ops/kernels.h"
 #include "fleet/ops/layout.h"
+#include "fleet/ops/reduction.h"
 #include "fleet/ops/rows.h"
 
 namespace fleet::ops {
@@ -119,33 +120,39 @@ Tensor SwishGrad(const Tensor& x, const Tensor& dout, double beta) {
   return dout * (s + x * s * (1 - s) * beta);
 }
 
+// ATen computes some functions otherwise on a view with gaps than on its copy,
+// so these get it packed.
 void AddElementwise(KernelTable& k) {
   k.Add<[](const Tensor& x, bool approximate) {
-    return at::gelu(x, Approximation(approximate));
+    return at::gelu(Packed(x), Approximation(approximate));
   },
         [](const Tensor& x, const Tensor& dout, bool approximate) {
-          return at::gelu_backward(dout, x, Approximation(approximate));
+          return at::gelu_backward(Packed(dout), Packed(x),
+                                   Approximation(approximate));
         }>("gelu");
   k.Add<[](const Tensor& x, double alpha) { return at::leaky_relu(x, alpha); },
         [](const Tensor& x, const Tensor& dout, double alpha) {
           return at::leaky_relu_backward(dout, x, alpha, false);
         }>("leaky_relu");
-  k.Add<[](const Tensor& x, double alpha) { return at::elu(x, alpha); },
+  k.Add<[](const Tensor& x, double alpha) { return at::elu(Packed(x), alpha); },
         [](const Tensor& x, const Tensor& dout, double alpha) {
-          return at::elu_backward(dout, alpha, 1.0, 1.0, false, x);
+          return at::elu_backward(Packed(dout), alpha, 1.0, 1.0, false,
+                                  Packed(x));
         }>("elu");
   k.Add<[](const Tensor& x, double alpha) {
     TORCH_CHECK(alpha != 0, "alpha must not be 0");
-    return at::elu(x, alpha, 1.0, 1 / alpha);
+    return at::elu(Packed(x), alpha, 1.0, 1 / alpha);
   },
         [](const Tensor& x, const Tensor& dout, double alpha) {
-          return at::elu_backward(dout, alpha, 1.0, 1 / alpha, false, x);
+          return at::elu_backward(Packed(dout), alpha, 1.0, 1 / alpha, false,
+                                  Packed(x));
         }>("celu");
   k.Add<[](const Tensor& x, double scale, double alpha) {
-    return at::elu(x, alpha, scale, 1.0);
+    return at::elu(Packed(x), alpha, scale, 1.0);
   },
         [](const Tensor& x, const Tensor& dout, double scale, double alpha) {
-          return at::elu_backward(dout, alpha, scale, 1.0, false, x);
+          return at::elu_backward(Packed(dout), alpha, scale, 1.0, false,
+                                  Packed(x));
         }>("selu");
   k.Add<[](const Tensor& x) { return at::clamp(x, 0.0, 6.0); },
         [](const Tensor& x, const Tensor& dout) {
@@ -172,10 +179,11 @@ void AddElementwise(KernelTable& k) {
           return Gate(x.abs() > limit, dout);
         }>("softshrink");
   k.Add<[](const Tensor& x, double beta, double threshold) {
-    return at::softplus(x, beta, threshold);
+    return at::softplus(Packed(x), beta, threshold);
   },
         [](const Tensor& x, const Tensor& dout, double beta, double threshold) {
-          return at::softplus_backward(dout, x, beta, threshold);
+          return at::softplus_backward(Packed(dout), Packed(x), beta,
+                                       threshold);
         }>("softplus");
   k.Add<Swish, SwishGrad>("swish");
   k.Add<[](const Tensor& x, double limit) { return Gate(x > limit, x); },

@@ -166,3 +166,30 @@ def test_bad_arguments_are_named():
         F.hardtanh(x, 1.0, 0.0)
     with pytest.raises(TypeError, match="must be a Tensor"):
         F.relu([1.0, 2.0])
+
+
+OF_VIEWS = {
+    "gelu": F.gelu,
+    "gelu tanh": lambda x: F.gelu(x, approximate=True),
+    "elu": lambda x: F.elu(x, 0.7),
+    "celu": lambda x: F.celu(x, 1.3),
+    "selu": F.selu,
+    "softplus": lambda x: F.softplus(x, 2.0, 5.0),
+}
+
+
+@pytest.mark.parametrize("name", OF_VIEWS)
+def test_a_view_and_a_copy_of_it_have_equal_values_and_gradients(name):
+    for seed in range(10):
+        draw = np.random.default_rng(seed).standard_normal
+        values, upstream = (draw((7, 12, 5)).astype("float32") for _ in range(2))
+        results = []
+        for of in (lambda x: paddle.split(x, [1, 11], 1)[1], lambda x: x):
+            x = values if not results else np.ascontiguousarray(values[:, 1:])
+            leaf = paddle.to_tensor(x, stop_gradient=False)
+            out = OF_VIEWS[name](of(leaf))
+            g = upstream if not results else np.ascontiguousarray(upstream[:, 1:])
+            out.backward(of(paddle.to_tensor(g)))
+            results.append((out.numpy(), leaf.grad.numpy()[:, -11:]))
+        for view, copy in zip(*results):
+            np.testing.assert_array_equal(view, copy)
