@@ -454,9 +454,13 @@ void DefineGrids(OpDefiner& ops) {
       "paddings: ints = [0], dilations: ints = [1]) -> Y",
       UnfoldShape, "X, Y' -> X'");
   ops.Define(
-      "pixel_shuffle(X; upscale_factor: int, data_format: string = 'NCHW') "
-      "-> Out",
-      PixelShuffleShape, "Out' -> X'");
+         "pixel_shuffle(X; upscale_factor: int, data_format: string = 'NCHW') "
+         "-> Out",
+         PixelShuffleShape, "Out' -> X'")
+      .Python(
+          "nn.functional.vision.pixel_shuffle(x, upscale_factor, data_format, "
+          "name)",
+          "[N, C r r, H, W] as [N, C, H r, W r].");
   ops.Define(
          "grid_sampler(X, Grid; mode: string = 'bilinear', "
          "padding_mode: string = 'zeros', align_corners: bool = true) -> "

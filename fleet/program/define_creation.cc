@@ -154,9 +154,13 @@ void DefineConstants(OpDefiner& ops) {
       "-> Out!",
       NewShape);
   ops.Define(
-      "fill_any_like(X; value: float = 0.0, dtype: dtype = none) -> "
-      "Out!",
-      LikeX);
+         "fill_any_like(X; value: float = 0.0, dtype: dtype = none) -> "
+         "Out!",
+         LikeX)
+      .Python("tensor.creation.zeros_like(x, value:=0.0, dtype, name)",
+              "A tensor of zeros with the shape and type of x.")
+      .Python("tensor.creation.ones_like(x, value:=1.0, dtype, name)",
+              "A tensor of ones with the shape and type of x.");
   ops.Define("fill_zeros_like(X) -> Out!", SameAs("X"));
   const std::string like =
       "_batch_size_like(Input; shape: ints, input_dim_idx: int = 0, "
@@ -181,7 +185,10 @@ void DefineConstants(OpDefiner& ops) {
   ops.Define(
       "empty(ShapeTensor?; shape: ints = [], dtype: dtype = none) -> Out!",
       NewShape);
-  ops.Define("empty_like(X; dtype: dtype = none) -> Out!", LikeX);
+  ops.Define("empty_like(X; dtype: dtype = none) -> Out!", LikeX)
+      .Python("tensor.creation.empty_like(x, dtype, name)",
+              "A tensor of the shape and type of x with whatever its memory "
+              "held before.");
   ops.Define(
       "range(StartTensor?, EndTensor?, StepTensor?; start: float = 0.0, end: "
       "float = 0.0, "
@@ -200,9 +207,16 @@ void DefineConstants(OpDefiner& ops) {
 
 void DefinePatterns(OpDefiner& ops) {
   ops.Define("tril_triu(X; diagonal: int = 0, lower: bool = true) -> Out",
-             TrilTriuShape, "Out' -> X'");
+             TrilTriuShape, "Out' -> X'")
+      .Python("tensor.creation.tril(x, diagonal, lower:=True, name)",
+              "The lower triangle of matrices, zeros elsewhere.")
+      .Python("tensor.creation.triu(x, diagonal, lower:=False, name)",
+              "The upper triangle of matrices, zeros elsewhere.");
   ops.Define("diag_v2(X; offset: int = 0, padding_value: float = 0.0) -> Out",
-             DiagShape, "X, Out' -> X'");
+             DiagShape, "X, Out' -> X'")
+      .Python("tensor.creation.diag(x, offset, padding_value=0, name)",
+              "The diagonal of a matrix, or a matrix with the vector x on its "
+              "diagonal and `padding_value` elsewhere.");
   ops.Define("meshgrid(X*) -> Out*", MeshgridShape, "X, Out' -> X'");
 }
 

@@ -354,9 +354,14 @@ void DefineLossOps(OpDefiner& ops) {
       SoftmaxWithCrossEntropyShape, "Logits, Label, Softmax, Loss' -> Logits'");
   // -log of the label's probability, for each row.
   ops.Define(
-      "cross_entropy(X, Label; soft_label: bool = false, "
-      "ignore_index: int = -100) -> Y",
-      OldCrossEntropyShape, "X, Label, Y' -> X'");
+         "cross_entropy(X, Label; soft_label: bool = false, "
+         "ignore_index: int = -100) -> Y",
+         OldCrossEntropyShape, "X, Label, Y' -> X'")
+      .Python(
+          "fluid.layers.loss.cross_entropy(input, label, soft_label, "
+          "ignore_index)",
+          "-log of the probability of the label, [N, 1]; `input` are "
+          "probabilities, not logits.");
   // MatchX: that probability.
   ops.Define("cross_entropy2(X, Label; ignore_index: int = -100) -> Y, MatchX!",
              CrossEntropy2Shape, "X, Label, MatchX, Y' -> X'");
@@ -366,27 +371,34 @@ void DefineLossOps(OpDefiner& ops) {
          NllLossShape, "X, Label, Weight, Total_weight, Out' -> X'")
       .Python(
           "nn.functional.loss.nll_loss(input, label, weight, ignore_index, "
-          "reduction, name) -> Out",
+          "reduction, name) -> Out; NLLLoss(weight, ignore_index, reduction, "
+          "name)",
           "-input at the label; input [N, C, ...] holds logarithms of "
           "probabilities.");
 
-  const auto pair_loss = [&](const std::string& name, const char* help) {
-    ops.Define(name + "(Input, Label; reduction: string = 'mean') -> Out",
-               PairLoss("Input", "Label"),
-               "Input, Label, Out' -> Input', Label'")
-        .Python(
-            "nn.functional.loss." + name + "(input, label, reduction, name)",
-            help);
+  const auto pair_loss = [&](const std::string& name, const std::string& layer,
+                             const char* help) -> OpDefiner& {
+    return ops
+        .Define(name + "(Input, Label; reduction: string = 'mean') -> Out",
+                PairLoss("Input", "Label"),
+                "Input, Label, Out' -> Input', Label'")
+        .Python("nn.functional.loss." + name +
+                    "(input, label, reduction, name); " + layer,
+                help);
   };
-  pair_loss("mse_loss", "(input - label) squared.");
-  pair_loss("l1_loss", "|input - label|.");
+  pair_loss("mse_loss", "MSELoss(reduction)", "(input - label) squared.")
+      .Python(
+          "nn.functional.loss.square_error_cost(input, label, "
+          "reduction:=\"none\")",
+          "(input - label) squared, for each element.");
+  pair_loss("l1_loss", "L1Loss", "|input - label|.");
   ops.Define(
          "smooth_l1(Input, Label; delta: float = 1.0, "
          "reduction: string = 'mean') -> Out",
          PairLoss("Input", "Label"), "Input, Label, Out' -> Input', Label'")
       .Python(
           "nn.functional.loss.smooth_l1_loss(input, label, reduction, delta, "
-          "name)",
+          "name); SmoothL1Loss",
           "Half the square of the difference d where it is below delta, beyond "
           "it delta |d| - delta^2 / 2.");
   ops.Define("kldiv_loss(X, Target; reduction: string = 'mean') -> Loss",

@@ -527,10 +527,13 @@ Types AsComplexShape(const OpTypes& t) {
 void DefineFacts(OpDefiner& ops) {
   ops.Define("cast(X; in_dtype: dtype, out_dtype: dtype) -> Out", CastShape,
              "Out' -> X'");
-  ops.Define("assign(X) -> Out", SameAs("X"), "Out' -> X'");
+  ops.Define("assign(X) -> Out", SameAs("X"), "Out' -> X'")
+      .Python("tensor.creation.clone(x, name)",
+              "A copy that gradients flow through.");
   ops.Define("increment(X; step: float = 1.0) -> Out", SameAs("X"),
              "Out' -> X'");
-  ops.Define("shape(Input) -> Out!", ShapeShape);
+  ops.Define("shape(Input) -> Out!", ShapeShape)
+      .Python("tensor.creation.shape(input)", "The shape, as an int32 tensor.");
   ops.Define("size(Input) -> Out!",
              [](const OpTypes&) -> Types { return One(DType::kInt64, {1}); })
       .Python("tensor.manipulation.numel(x, name)",

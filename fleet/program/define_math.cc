@@ -237,9 +237,10 @@ void DefineBinary(OpDefiner& ops) {
              "X, Y, Weight, Out' -> X', Y', Weight'");
   ops.Define("sum(X*) -> Out", SumShape, "X, Out' -> X'");
   ops.Define(
-      "scale(X; scale: float = 1.0, bias: float = 0.0, "
-      "bias_after_scale: bool = true) -> Out",
-      SameAs("X"), "Out' -> X'");
+         "scale(X; scale: float = 1.0, bias: float = 0.0, "
+         "bias_after_scale: bool = true) -> Out",
+         SameAs("X"), "Out' -> X'")
+      .Python("tensor.math.neg(x, scale:=-1.0, name); neg_", "-x.");
   ops.Define("pow(X; factor: float = 1.0) -> Out", PowShape, "X, Out' -> X'");
   ops.Define("clip(X; min: float, max: float) -> Out", SameAs("X"),
              "X, Out' -> X'");
@@ -328,7 +329,9 @@ void DefineReductions(OpDefiner& ops) {
              "X, Out, Out' -> X'")
       .Python(face("logsumexp"),
               "log(sum(exp(x))) over `axis`, without overflow.");
-  ops.Define("mean(X) -> Out", AllToOne, "X, Out' -> X'");
+  ops.Define("mean(X) -> Out", AllToOne, "X, Out' -> X'")
+      .Python("fluid.layers.nn.mean(x, name)",
+              "The mean of all elements (shape [1]).");
   ops.Define("squared_l2_norm(X) -> Out", AllToOne, "X, Out' -> X'");
   // X, scaled down if its norm exceeds max_norm.
   ops.Define("clip_by_norm(X; max_norm: float) -> Out", SameAs("X"),

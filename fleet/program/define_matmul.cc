@@ -121,8 +121,11 @@ void DefineMatmulOps(OpDefiner& ops) {
       "alpha: float = 1.0) -> Out",
       OldMatmulShape, "X, Y, Out' -> X', Y'");
   ops.Define(
-      "mul(X, Y; x_num_col_dims: int = 1, y_num_col_dims: int = 1) -> Out",
-      MulShape, "X, Y, Out' -> X', Y'");
+         "mul(X, Y; x_num_col_dims: int = 1, y_num_col_dims: int = 1) -> Out",
+         MulShape, "X, Y, Out' -> X', Y'")
+      .Python("fluid.layers.nn.mul(x, y, x_num_col_dims, y_num_col_dims, name)",
+              "The product of x and y as matrices, split into rows and columns "
+              "after so many dimensions.");
   ops.Define("bilinear_tensor_product(X, Y, Weight, Bias?) -> Out",
              BilinearShape,
              "X, Y, Weight, Bias, Out' -> X', Y', Weight', Bias'");

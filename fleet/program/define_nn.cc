@@ -65,14 +65,19 @@ Types MaxoutShape(const OpTypes& t) {
 }
 
 void DefineActivations(OpDefiner& ops) {
-  for (const char* name : {"softmax", "log_softmax"}) {
-    ops.Define(std::string(name) + "(X; axis: int = -1) -> Out", SoftmaxShape,
-               "Out, Out' -> X'");
-  }
+  const std::string f = "nn.functional.activation.";
+  const auto softmax = [&](const std::string& name) -> OpDefiner& {
+    return ops.Define(name + "(X; axis: int = -1) -> Out", SoftmaxShape,
+                      "Out, Out' -> X'");
+  };
+  softmax("softmax").Python(f + "softmax(x, axis, name) by hand; Softmax",
+                            "exp(x) over its sum along `axis`.");
+  softmax("log_softmax")
+      .Python(f + "log_softmax(x, axis, name) by hand; LogSoftmax",
+              "The logarithm of softmax along `axis`.");
   const auto of_x = [&](const char* schema) -> OpDefiner& {
     return ops.Define(schema, SameAs("X"), "X, Out' -> X'");
   };
-  const std::string f = "nn.functional.activation.";
   of_x("gelu(X; approximate: bool = false) -> Out")
       .Python(f + "gelu(x, approximate, name); GELU",
               "x times the normal distribution function; `approximate` by "
@@ -88,7 +93,9 @@ void DefineActivations(OpDefiner& ops) {
               "x above zero, alpha (exp(x / alpha) - 1) below.");
   of_x(
       "selu(X; scale: float = 1.0507009873554805, "
-      "alpha: float = 1.6732632423543772) -> Out");
+      "alpha: float = 1.6732632423543772) -> Out")
+      .Python(f + "selu(x, scale, alpha, name) by hand; SELU",
+              "scale * x, or scale * alpha * (exp(x) - 1) below zero.");
   of_x("hard_swish(X) -> Out")
       .Python(f + "hardswish(x, name); Hardswish",
               "x min(max(x + 3, 0), 6) / 6.");
@@ -98,7 +105,9 @@ void DefineActivations(OpDefiner& ops) {
   of_x("hard_shrink(X; threshold: float = 0.5) -> Out")
       .Python(f + "hardshrink(x, threshold, name); Hardshrink",
               "x where its size is above the threshold, else zero.");
-  of_x("softshrink(X; lambda: float = 0.5) -> Out");
+  of_x("softshrink(X; lambda: float = 0.5) -> Out")
+      .Python(f + "softshrink(x, threshold, name) by hand; Softshrink",
+              "x moved towards zero by the threshold, and not beyond.");
   of_x("softplus(X; beta: float = 1.0, threshold: float = 20.0) -> Out")
       .Python(f + "softplus(x, beta=1, threshold=20, name); Softplus",
               "log(1 + exp(beta x)) / beta; x itself where beta x is above "

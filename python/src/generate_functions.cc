@@ -6,16 +6,19 @@
 //   tensor.math.add(x|number, y|number, name); add_
 //   nn.functional.activation.gelu(x, approximate, name); GELU
 //   tensor.search.sort(x, axis, descending, name) -> Out
+//   tensor.creation.tril(x, diagonal, lower:=True, name)
+//   nn.functional.activation.softmax(x, axis, name) by hand; Softmax
 //
 // First the function: its module in paddle, its name, its parameters. A
 // parameter stands for the slot or attribute of its own name, whatever the
 // case, else for the first that is left; its default is the attribute's, unless
 // it gives one. `name` is Paddle's and means nothing; `out` takes the result;
-// x|number may be a number beside a tensor. An arrow names the one output that
-// is returned. Then the twin that works in place, with a `_` at its end, and
-// the layer, in the module of paddle.nn.layer that is called as that of the
-// function. A layer's parameters are those of the function that are no tensors,
-// unless it lists others.
+// x|number may be a number beside a tensor; lower:=True is no parameter, but
+// what the op is always given. An arrow names the one output that is returned.
+// A function that does more is there by hand. Then the twin that works in
+// place, with a `_` at its end, and the layer, in the module of paddle.nn.layer
+// that is called as that of the function. A layer's parameters are those of the
+// function that are no tensors, unless it lists others.
 //
 // The modules of the package take the generated ones of their names by a star,
 // and what is generated says that it is theirs.
@@ -53,6 +56,7 @@ struct Parameter {
   std::string name;
   std::optional<std::string> initial;  // the default, if the face gives one
   bool number = false;                 // may be a number
+  bool fixed = false;                  // is `initial`, and no parameter
 };
 
 struct Call {
@@ -64,7 +68,8 @@ struct Face {
   std::string module;  // "tensor.math"
   Call function;
   std::string output;  // empty: all
-  std::string twin;    // empty: none
+  bool by_hand = false;
+  std::string twin;  // empty: none
   std::optional<Call> layer;
 };
 
@@ -81,6 +86,7 @@ class FaceReader {
     face.module = face.function.name.substr(0, dot);
     face.function.name.erase(0, dot + 1);
     if (Accept("->")) face.output = Word();
+    face.by_hand = Accept("by hand");
     while (Accept(";")) {
       Call call = ReadCall();
       if (call.name.ends_with('_')) {
@@ -101,7 +107,8 @@ class FaceReader {
     while (!Accept(")")) {
       Parameter parameter{.name = Word()};
       if (Accept("|number")) parameter.number = true;
-      if (Accept("=")) parameter.initial = Until(",)");
+      parameter.fixed = Accept(":=");
+      if (parameter.fixed || Accept("=")) parameter.initial = Until(",)");
       call.parameters->push_back(std::move(parameter));
       Accept(",");
     }
@@ -237,6 +244,7 @@ struct Argument {
 
   const std::string& name() const { return parameter.name; }
   bool IsForOp() const { return slot != nullptr || attr != nullptr; }
+  bool IsGiven() const { return IsForOp() && !parameter.fixed; }
 
   std::string Declared() const {
     std::string text = name() + ": " + type;
@@ -266,7 +274,7 @@ class FunctionWriter {
   }
 
   void Write() {
-    WriteFunction();
+    if (!face_.by_hand) WriteFunction();
     if (!face_.twin.empty()) WriteTwin();
     if (face_.layer) WriteLayer();
   }
@@ -335,7 +343,7 @@ class FunctionWriter {
   std::string Declared() const {
     std::string list;
     for (const Argument& argument : arguments_) {
-      AddTo(list, argument.Declared());
+      if (!argument.parameter.fixed) AddTo(list, argument.Declared());
     }
     return list;
   }
@@ -353,6 +361,7 @@ class FunctionWriter {
 
   // The argument as the op takes it.
   std::string Given(const Argument& argument, Module& module) const {
+    if (argument.parameter.fixed) return *argument.initial;
     if (argument.attr == nullptr) return argument.name();
     if (argument.attr->type == AttrType::kDType) {
       module.imports.insert("from paddle._core import DType");
@@ -424,7 +433,7 @@ class FunctionWriter {
     }
     std::string given;
     for (const Argument& argument : arguments_) {
-      if (argument.IsForOp()) AddTo(given, argument.name());
+      if (argument.IsGiven()) AddTo(given, argument.name());
     }
     module.body += "def " + face_.twin + "(" + Declared() +
                    ") -> Tensor:\n    \"\"\"As " + function +
@@ -438,7 +447,6 @@ class FunctionWriter {
     module.names.push_back(face_.layer->name);
     module.imports.insert("from paddle._core import Tensor");
     module.imports.insert("from paddle.nn import functional as F");
-    module.imports.insert("from paddle.nn.layer.of_function import OfFunction");
 
     std::vector<const Argument*> held;
     if (face_.layer->parameters) {
@@ -450,9 +458,18 @@ class FunctionWriter {
       }
     } else {
       for (const Argument& argument : arguments_) {
-        if (argument.slot == nullptr) held.push_back(&argument);
+        const bool fixed = argument.parameter.fixed;
+        if (argument.slot == nullptr && !fixed) held.push_back(&argument);
       }
     }
+    const auto is_held = [&held](const Argument& argument) {
+      return std::find(held.begin(), held.end(), &argument) != held.end();
+    };
+    // A loss looks at its reduction when it is made.
+    const Argument* reduction = FindArgument("reduction");
+    const bool is_loss = reduction != nullptr && is_held(*reduction);
+    const std::string base = is_loss ? "OfLoss" : "OfFunction";
+    module.imports.insert("from paddle.nn.layer.of_function import " + base);
     std::string declared = "self", kept, names, inputs = "self", given;
     for (const Argument* argument : held) {
       AddTo(declared, argument->Declared());
@@ -462,24 +479,24 @@ class FunctionWriter {
       names += "\"" + argument->name() + "\", ";
     }
     for (const Argument& argument : arguments_) {
-      if (argument.slot != nullptr) {
+      if (is_held(argument)) {
+        if (!argument.IsForOp()) continue;
+        AddTo(given, argument.name() + "=self." + argument.name());
+      } else if (argument.slot != nullptr) {
         AddTo(inputs, argument.Declared());
         AddTo(given, argument.name());
-      } else if (std::find(held.begin(), held.end(), &argument) != held.end() &&
-                 argument.IsForOp()) {
-        AddTo(given, argument.name() + "=self." + argument.name());
       }
     }
-    module.body += "class " + face_.layer->name + "(OfFunction):\n" +
+    module.body += "class " + face_.layer->name + "(" + base + "):\n" +
                    Documentation(help_, 4) + "\n";
-    if (!names.empty()) {
+    if (!names.empty() && !is_loss) {
       module.body += "    _ARGUMENTS = (" + names + ")\n\n";
     }
     module.body += "    def __init__(" + declared + ") -> None:\n" +
-                   "        super().__init__()\n" + kept +
-                   "\n    def forward(" + inputs + ") -> " + Returned() +
-                   ":\n        return F." + face_.function.name + "(" + given +
-                   ")\n\n\n";
+                   "        super().__init__(" + (is_loss ? "reduction" : "") +
+                   ")\n" + kept + "\n    def forward(" + inputs + ") -> " +
+                   Returned() + ":\n        return F." + face_.function.name +
+                   "(" + given + ")\n\n\n";
   }
 
   const Argument* FindArgument(std::string_view name) const {

@@ -57,6 +57,14 @@ def test_a_module_of_the_package_holds_what_was_made_for_it(module):
         (F.elu_, "(x, alpha=1.0, name=None)"),
         (paddle.nn.GELU, "(approximate=False, name=None)"),
         (paddle.nn.Hardsigmoid, "(name=None)"),
+        (paddle.nn.Softmax, "(axis=-1, name=None)"),
+        (paddle.nn.MSELoss, "(reduction='mean')"),
+        (
+            paddle.nn.NLLLoss,
+            "(weight=None, ignore_index=-100, reduction='mean', name=None)",
+        ),
+        (paddle.tril, "(x, diagonal=0, name=None)"),
+        (F.square_error_cost, "(input, label)"),
         (_ops.gelu, "(x, approximate=False)"),
     ],
 )
@@ -94,6 +102,21 @@ def test_a_function_with_out_writes_there():
     out = paddle.to_tensor([False, False])
     assert paddle.logical_and(x, y, out=out) is out
     assert out.numpy().tolist() == [True, False]
+
+
+def test_what_an_op_is_always_given_is_no_parameter():
+    x = paddle.ones([2, 2])
+    assert paddle.tril(x).numpy().tolist() == [[1, 0], [1, 1]]
+    assert paddle.triu(x, 1).numpy().tolist() == [[0, 1], [0, 0]]
+    assert paddle.zeros_like(x, "int32").dtype is paddle.int32
+    assert paddle.neg(x).numpy().tolist() == [[-1, -1], [-1, -1]]
+
+
+def test_a_layer_of_a_loss_looks_at_its_reduction_when_it_is_made():
+    with pytest.raises(ValueError, match="MSELoss: reduction must be one of 'mean'"):
+        paddle.nn.MSELoss("average")
+    assert repr(paddle.nn.SmoothL1Loss(delta=2.0)) == "SmoothL1Loss()"
+    assert paddle.nn.SmoothL1Loss(delta=2.0).delta == 2.0
 
 
 def test_a_layer_shows_its_arguments():

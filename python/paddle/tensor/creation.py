@@ -5,6 +5,7 @@ import numbers
 
 from .. import _core, _names, _ops
 from .._core import DType, Tensor, Variable
+from .._lib.generated.tensor_creation import *
 from ..framework.dtype import convert
 from ..framework.mode import in_dynamic_mode
 from ..framework.place import device_of
@@ -165,11 +166,6 @@ def assign(x, output=None):
     return output
 
 
-def clone(x, name=None):
-    """A copy that gradients flow through."""
-    return _ops.assign(x)
-
-
 # ---- constants
 
 
@@ -229,26 +225,6 @@ def full_like(x, fill_value, dtype=None, name=None):
         kind = x.dtype if dtype is None else convert(dtype)
         return _fill("full_like", _ops.shape(x), fill_value, kind)
     return _ops.fill_any_like(x, fill_value, convert(dtype))
-
-
-def zeros_like(x, dtype=None, name=None):
-    """A tensor of zeros with the shape and type of x."""
-    return _ops.fill_any_like(x, 0.0, convert(dtype))
-
-
-def ones_like(x, dtype=None, name=None):
-    """A tensor of ones with the shape and type of x."""
-    return _ops.fill_any_like(x, 1.0, convert(dtype))
-
-
-def empty_like(x, dtype=None, name=None):
-    """A tensor of the shape and type of x with whatever its memory held before."""
-    return _ops.empty_like(x, convert(dtype))
-
-
-def shape(input):
-    """The shape, as an int32 tensor."""
-    return _ops.shape(input)
 
 
 # ---- sequences and patterns
@@ -322,22 +298,6 @@ def eye(num_rows, num_columns=None, dtype=None, name=None):
         if shape_argument.integer("eye", argument, value) < 0:
             raise ValueError(f"eye(): argument '{argument}' is {value}")
     return _ops.eye(num_rows, columns, _default(dtype))
-
-
-def tril(x, diagonal=0, name=None):
-    """The lower triangle of matrices, zeros elsewhere."""
-    return _ops.tril_triu(x, diagonal, True)
-
-
-def triu(x, diagonal=0, name=None):
-    """The upper triangle of matrices, zeros elsewhere."""
-    return _ops.tril_triu(x, diagonal, False)
-
-
-def diag(x, offset=0, padding_value=0, name=None):
-    """The diagonal of a matrix, or a matrix with the vector x on its diagonal and
-    `padding_value` elsewhere."""
-    return _ops.diag_v2(x, offset, padding_value)
 
 
 def diagflat(x, offset=0, name=None):

@@ -19,7 +19,6 @@ pow_ = in_place(math.pow, __name__)
 scale_ = in_place(math.scale, __name__)
 clip_ = in_place(math.clip, __name__)
 lerp_ = in_place(math.lerp, __name__)
-neg_ = in_place(math.neg, __name__)
 
 
 # ---- values that come from nowhere: the tensor has no history afterwards

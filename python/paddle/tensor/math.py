@@ -14,11 +14,6 @@ from .operand import to_operand
 # ---- one input
 
 
-def neg(x, name=None):
-    """-x."""
-    return _ops.scale(x, -1.0)
-
-
 def scale(x, scale=1.0, bias=0.0, bias_after_scale=True, act=None, name=None):
     """x * scale + bias, or (x + bias) * scale. `act` names an activation to follow."""
     if isinstance(scale, Tensor):

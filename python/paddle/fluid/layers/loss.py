@@ -4,14 +4,9 @@
 import paddle
 
 from ... import _names, _ops
+from ..._lib.generated.fluid_layers_loss import *
 from ...nn import functional as _F
 from ...nn.functional import log_loss, softmax_with_cross_entropy, square_error_cost
-
-
-def cross_entropy(input, label, soft_label=False, ignore_index=-100):
-    """-log of the probability of the label, [N, 1]; `input` are probabilities, not
-    logits."""
-    return _ops.cross_entropy(input, label, soft_label, ignore_index)
 
 
 def sigmoid_cross_entropy_with_logits(

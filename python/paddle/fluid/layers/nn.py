@@ -10,6 +10,7 @@ from ... import (
     logical_not,
     logical_or,
 )
+from ..._lib.generated.fluid_layers_nn import *
 from ...nn import functional as _F
 from ...nn.functional import label_smooth, log_softmax
 from ..input import one_hot as _one_hot
@@ -59,10 +60,6 @@ def one_hot(input, depth, allow_out_of_range=False):
     return made
 
 
-def mean(x, name=None):
-    return _ops.mean(x)
-
-
 def scale(x, scale=1.0, bias=0.0, bias_after_scale=True, act=None, name=None):
     return activate(paddle.scale(x, scale, bias, bias_after_scale), act)
 
@@ -78,12 +75,6 @@ def softmax(input, use_cudnn=False, name=None, axis=-1):
 def matmul(x, y, transpose_x=False, transpose_y=False, alpha=1.0, name=None):
     product = paddle.matmul(x, y, transpose_x, transpose_y)
     return product if alpha == 1.0 else product * alpha
-
-
-def mul(x, y, x_num_col_dims=1, y_num_col_dims=1, name=None):
-    """The product of x and y as matrices, split into rows and columns after so many
-    dimensions."""
-    return _ops.mul(x, y, x_num_col_dims, y_num_col_dims)
 
 
 def refuse_seed(function, seed):

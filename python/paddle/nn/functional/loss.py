@@ -41,11 +41,6 @@ def softmax_with_cross_entropy(
     return (loss, softmax) if return_softmax else loss
 
 
-def square_error_cost(input, label):
-    """(input - label) squared, for each element."""
-    return _ops.mse_loss(input, label, "none")
-
-
 def binary_cross_entropy(input, label, weight=None, reduction="mean", name=None):
     """-label log(input) - (1 - label) log(1 - input), input a probability."""
     loss = _ops.bce_loss(input, label)

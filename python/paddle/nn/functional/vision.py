@@ -178,16 +178,6 @@ def unfold(x, kernel_sizes, strides=1, paddings=0, dilations=1, name=None):
     )
 
 
-def pixel_shuffle(x, upscale_factor, data_format="NCHW", name=None):
-    """[N, C r r, H, W] as [N, C, H r, W r]."""
-    if not isinstance(upscale_factor, int):
-        raise TypeError(
-            "pixel_shuffle: upscale_factor must be an integer, but got "
-            f"{type(upscale_factor).__name__}"
-        )
-    return _ops.pixel_shuffle(x, upscale_factor, data_format)
-
-
 def affine_grid(theta, out_shape, align_corners=True, name=None):
     """The grid for grid_sample() that the matrices theta [N, 2, 3] (or [N, 3, 4])
     make of an output of shape out_shape [N, C, H, W]."""

@@ -9,25 +9,6 @@ from .layers import Layer
 from .of_function import OfFunction
 
 
-class SELU(OfFunction):
-    """scale * x, or scale * alpha * (exp(x) - 1) below zero."""
-
-    _ARGUMENTS = ("scale", "alpha")
-
-    def __init__(
-        self,
-        scale=1.0507009873554804934193349852946,
-        alpha=1.6732632423543772848170429916717,
-        name=None,
-    ):
-        super().__init__()
-        self.scale = scale
-        self.alpha = alpha
-
-    def forward(self, x):
-        return F.selu(x, self.scale, self.alpha)
-
-
 class PReLU(Layer):
     """x, or a trained factor times x below zero: one factor, or one per channel."""
 
@@ -59,45 +40,6 @@ class PReLU(Layer):
             f"num_parameters={self._num_parameters}, data_format={self._data_format}, "
             f"init={self._init}, dtype={self._dtype.name}"
         )
-
-
-class Softshrink(OfFunction):
-    """x moved towards zero by `threshold`."""
-
-    _ARGUMENTS = ("threshold",)
-
-    def __init__(self, threshold=0.5, name=None):
-        super().__init__()
-        self.threshold = threshold
-
-    def forward(self, x):
-        return F.softshrink(x, self.threshold)
-
-
-class Softmax(OfFunction):
-    """exp(x) over its sum along `axis`."""
-
-    _ARGUMENTS = ("axis",)
-
-    def __init__(self, axis=-1, name=None):
-        super().__init__()
-        self.axis = axis
-
-    def forward(self, x):
-        return F.softmax(x, self.axis)
-
-
-class LogSoftmax(OfFunction):
-    """The logarithm of softmax along `axis`."""
-
-    _ARGUMENTS = ("axis",)
-
-    def __init__(self, axis=-1, name=None):
-        super().__init__()
-        self.axis = axis
-
-    def forward(self, x):
-        return F.log_softmax(x, self.axis)
 
 
 class GLU(OfFunction):

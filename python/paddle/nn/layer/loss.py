@@ -2,16 +2,10 @@
 """Losses as layers. The formulas are in paddle.nn.functional."""
 
 from ... import _names
+from ..._lib.generated.nn_layer_loss import *
 from .. import functional as F
 from .layers import Layer
-
-
-def _check_reduction(name, reduction, allowed=("mean", "sum", "none")):
-    if reduction not in allowed:
-        choices = ", ".join(f"'{a}'" for a in allowed)
-        raise ValueError(
-            f"{name}: reduction must be one of {choices}, but got {reduction!r}"
-        )
+from .of_function import check_reduction
 
 
 class CrossEntropyLoss(Layer):
@@ -31,7 +25,7 @@ class CrossEntropyLoss(Layer):
         name=None,
     ):
         super().__init__()
-        _check_reduction("CrossEntropyLoss", reduction)
+        check_reduction("CrossEntropyLoss", reduction)
         self.weight = weight
         self.ignore_index = ignore_index
         self.reduction = reduction
@@ -53,51 +47,12 @@ class CrossEntropyLoss(Layer):
         )
 
 
-class MSELoss(Layer):
-    """The square of the difference."""
-
-    def __init__(self, reduction="mean"):
-        super().__init__()
-        _check_reduction("MSELoss", reduction)
-        self.reduction = reduction
-
-    def forward(self, input, label):
-        return F.mse_loss(input, label, self.reduction)
-
-
-class L1Loss(Layer):
-    """The absolute difference."""
-
-    def __init__(self, reduction="mean", name=None):
-        super().__init__()
-        _check_reduction("L1Loss", reduction)
-        self.reduction = reduction
-
-    def forward(self, input, label):
-        return F.l1_loss(input, label, self.reduction)
-
-
-class SmoothL1Loss(Layer):
-    """Squared below `delta`, linear above."""
-
-    def __init__(self, reduction="mean", delta=1.0, name=None):
-        super().__init__()
-        _check_reduction("SmoothL1Loss", reduction)
-        self.reduction = reduction
-        self.delta = delta
-
-    def forward(self, input, label):
-        return F.smooth_l1_loss(
-            input, label, reduction=self.reduction, delta=self.delta
-        )
-
-
 class BCELoss(Layer):
     """Binary cross entropy of probabilities."""
 
     def __init__(self, weight=None, reduction="mean", name=None):
         super().__init__()
-        _check_reduction("BCELoss", reduction)
+        check_reduction("BCELoss", reduction)
         self.weight = weight
         self.reduction = reduction
 
@@ -112,7 +67,7 @@ class BCEWithLogitsLoss(Layer):
 
     def __init__(self, weight=None, reduction="mean", pos_weight=None, name=None):
         super().__init__()
-        _check_reduction("BCEWithLogitsLoss", reduction)
+        check_reduction("BCEWithLogitsLoss", reduction)
         self.weight = weight
         self.reduction = reduction
         self.pos_weight = pos_weight
@@ -127,32 +82,12 @@ class BCEWithLogitsLoss(Layer):
         )
 
 
-class NLLLoss(Layer):
-    """The negative of the label's element in log probabilities."""
-
-    def __init__(self, weight=None, ignore_index=-100, reduction="mean", name=None):
-        super().__init__()
-        _check_reduction("NLLLoss", reduction)
-        self.weight = weight
-        self.ignore_index = ignore_index
-        self.reduction = reduction
-
-    def forward(self, input, label):
-        return F.nll_loss(
-            input,
-            label,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
-
-
 class KLDivLoss(Layer):
     """Kullback-Leibler divergence of log probabilities from probabilities."""
 
     def __init__(self, reduction="mean"):
         super().__init__()
-        _check_reduction("KLDivLoss", reduction, ("mean", "sum", "none", "batchmean"))
+        check_reduction("KLDivLoss", reduction, ("mean", "sum", "none", "batchmean"))
         self.reduction = reduction
 
     def forward(self, input, label):
@@ -164,7 +99,7 @@ class MarginRankingLoss(Layer):
 
     def __init__(self, margin=0.0, reduction="mean", name=None):
         super().__init__()
-        _check_reduction("MarginRankingLoss", reduction)
+        check_reduction("MarginRankingLoss", reduction)
         self.margin = margin
         self.reduction = reduction
 
@@ -177,7 +112,7 @@ class CTCLoss(Layer):
 
     def __init__(self, blank=0, reduction="mean"):
         super().__init__()
-        _check_reduction("CTCLoss", reduction)
+        check_reduction("CTCLoss", reduction)
         self.blank = blank
         self.reduction = reduction
 
@@ -200,7 +135,7 @@ class HingeEmbeddingLoss(Layer):
 
     def __init__(self, margin=1.0, reduction="mean", name=None):
         super().__init__()
-        _check_reduction("HingeEmbeddingLoss", reduction)
+        check_reduction("HingeEmbeddingLoss", reduction)
         self.margin = margin
         self.reduction = reduction
 
@@ -215,7 +150,7 @@ class CosineEmbeddingLoss(Layer):
 
     def __init__(self, margin=0.0, reduction="mean", name=None):
         super().__init__()
-        _check_reduction("CosineEmbeddingLoss", reduction)
+        check_reduction("CosineEmbeddingLoss", reduction)
         if not -1 <= margin <= 1:
             raise ValueError(
                 f"CosineEmbeddingLoss: margin must lie in [-1, 1], but is {margin}"
@@ -242,7 +177,7 @@ class TripletMarginLoss(Layer):
         name=None,
     ):
         super().__init__()
-        _check_reduction("TripletMarginLoss", reduction)
+        check_reduction("TripletMarginLoss", reduction)
         self.margin = margin
         self.p = p
         self.epsilon = epsilon
