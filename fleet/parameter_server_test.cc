@@ -19,6 +19,7 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/testing/parameter_server_fixtures.h"
+#include "fleet/testing/temporary_folder.h"
 
 namespace fleet {
 namespace {
@@ -291,8 +292,8 @@ INSTANTIATE_TEST_SUITE_P(ParameterServer, OtherModes,
                          });
 
 TEST(ParameterServer, WhatIsSavedGoesOnWhereItStood) {
-  const base::Path folder =
-      base::Path(::testing::TempDir()) / "fleet_parameter_server_save";
+  const testing::TemporaryFolder temporary;
+  const base::Path& folder = temporary.path();
   Parameters saved;
   {
     PsCluster cluster(2, 1);

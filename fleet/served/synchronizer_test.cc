@@ -15,6 +15,7 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/testing/ps_cluster.h"
+#include "fleet/testing/temporary_folder.h"
 
 namespace fleet::served {
 namespace {
@@ -606,9 +607,8 @@ TEST_P(AllModes, TakeAWorkerThatIsStartedAgain) {
 }
 
 TEST_P(AllModes, GoOnWithAServerThatCameBackFromItsLastSave) {
-  const base::Path folder =
-      base::Path(::testing::TempDir()) /
-      base::Concat("fleet_came_back_", plan::ToString(GetParam()));
+  const testing::TemporaryFolder temporary;
+  const base::Path& folder = temporary.path();
   PsCluster cluster(2, 1);
   ps::PsClientOptions patient;
   patient.reconnect_for = 30s;
