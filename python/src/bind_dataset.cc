@@ -23,6 +23,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "fleet/data/dataset.h"
+#include "fleet/dataset_training.h"
 #include "fleet/exec/trainer.h"
 #include "fleet/parameter_server.h"
 #include "fleet/sync/sample_exchange.h"
@@ -222,15 +223,6 @@ class PyTrainer {
       error.restore();
       return InvalidArgument(std::move(text));
     }
-  }
-
-  // Whether the steps of a program end at servers.
-  static bool EndsAtServers(const program::Program& program) {
-    const program::Block& block = program.block(0);
-    const size_t num_ops = block.num_ops();
-    if (num_ops == 0) return false;
-    const std::string& last = block.op(num_ops - 1).type;
-    return last == "send_barrier" || last == "recv" || last == "geo_step";
   }
 
   // All workers end a pass together, whoever has more batches.
