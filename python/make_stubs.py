@@ -141,7 +141,22 @@ def shown(kind):
     members = vars(kind)
     names = [name for name in members if is_public(name)]
     names += [name for name in members if name in SPECIAL and members[name] is not None]
-    return {name: members[name] for name in sorted(names)}
+    seen = {name: members[name] for name in sorted(names)}
+    if isinstance(members.get("__signature__"), inspect.Signature):
+        seen["__init__"] = initializer(kind.__signature__)
+    return seen
+
+
+def initializer(signature):
+    """A function with the parameters that a class says it takes."""
+
+    def __init__(self): ...
+
+    own = inspect.signature(__init__).parameters["self"]
+    __init__.__signature__ = signature.replace(
+        parameters=[own, *signature.parameters.values()]
+    )
+    return __init__
 
 
 def class_(name, base, members, held=()):

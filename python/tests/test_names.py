@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which names modules show: `__all__`, `dir()` and `from module import *`."""
 
+import inspect
 import types
 
 import paddle
@@ -63,6 +64,27 @@ def test_helpers_of_other_modules_are_not_listed():
     assert "in_place" not in inplace.__all__
     assert "check_in_place" not in manipulation.__all__
     assert not hasattr(paddle.Tensor, "check_in_place")
+
+
+@pytest.mark.parametrize(
+    "thing, name, signature",
+    [
+        (
+            "fluid.optimizer.SGD",
+            "SGD",
+            "(learning_rate=0.001, parameter_list=None, regularization=None, "
+            "grad_clip=None, name=None)",
+        ),
+        ("fluid.layers.noam_decay", "noam_decay", None),
+        ("fluid.layers.elementwise_add", "elementwise_add", None),
+        ("fluid.layers.reduce_sum", "reduce_sum", None),
+    ],
+)
+def test_old_names_have_a_signature_of_their_own(thing, name, signature):
+    found = at("paddle." + thing)
+    assert found.__name__ == name
+    shown = str(inspect.signature(found))
+    assert "*" not in shown and shown == (signature or shown)
 
 
 @pytest.mark.parametrize(

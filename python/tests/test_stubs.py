@@ -93,7 +93,9 @@ def check_members(node, kind):
     defined = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
     for name, value in vars(kind).items():
         shown = name == "__init__" or not name.startswith("_")
-        if inspect.isfunction(value) and shown:
+        if name == "__init__" and "__signature__" in vars(kind):
+            assert parameters(defined[name]) == [("self", False), *expected(kind)]
+        elif inspect.isfunction(value) and shown:
             assert parameters(defined[name]) == expected(value)
 
 

@@ -10,35 +10,12 @@ process, and outside of jobs, all of these are identities.
 
 import datetime
 
-from .. import _core
+from .. import _core, _names
 from .._core import Group, Tensor, Variable
 from ..tensor.creation import empty_like, zeros
 from ..tensor.manipulation import concat
 from . import in_programs
 from .point_to_point import put_off, run_put_off
-
-__all__ = [
-    "Group",
-    "ReduceOp",
-    "all_gather",
-    "all_gather_object",
-    "all_reduce",
-    "alltoall",
-    "alltoall_single",
-    "barrier",
-    "broadcast",
-    "broadcast_object_list",
-    "gather",
-    "get_backend",
-    "get_group",
-    "new_group",
-    "reduce",
-    "reduce_scatter",
-    "scatter",
-    "scatter_object_list",
-    "split",
-    "wait",
-]
 
 
 class ReduceOp:
@@ -396,3 +373,6 @@ def _parts(call, tensors, group):
 def _require_list(call, name, value):
     if not isinstance(value, list):
         raise TypeError(f"{call}: {name} must be a list, not {type(value).__name__}")
+
+
+__all__ = [*_names.own(globals()), "Group"]

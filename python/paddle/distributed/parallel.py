@@ -4,22 +4,9 @@
 import os
 import warnings
 
-from .. import _core
+from .. import _core, _names
 from ..framework.place import usable_device
 from .point_to_point import run_put_off
-
-__all__ = [
-    "ParallelEnv",
-    "destroy_process_group",
-    "get_rank",
-    "get_world_size",
-    "gloo_barrier",
-    "gloo_init_parallel_env",
-    "gloo_release",
-    "init_parallel_env",
-    "is_available",
-    "is_initialized",
-]
 
 # What Paddle's own launchers set for every process of a job.
 _REQUIRED = (
@@ -227,3 +214,6 @@ def gloo_release():
     if _gloo is not None:
         _gloo.finish()
         _gloo = None
+
+
+__all__ = _names.own(globals())

@@ -4,6 +4,8 @@
 `minimize` also moves on the learning rates of fluid.dygraph.
 """
 
+import inspect
+
 from .. import optimizer as _optimizer
 from .._later import explain
 from .optimizer_wrappers import (
@@ -58,6 +60,10 @@ def _old(kind, arguments, **renamed):
         def set_dict(self, state_dict):
             self.set_state_dict(state_dict)
 
+    new = inspect.signature(kind).parameters
+    Optimizer.__signature__ = inspect.Signature(
+        [new[names.get(name, name)].replace(name=name) for name in order]
+    )
     Optimizer.__name__ = Optimizer.__qualname__ = kind.__name__
     Optimizer.__doc__ = kind.__doc__
     return Optimizer

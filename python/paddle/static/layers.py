@@ -3,7 +3,7 @@
 
 import math
 
-from .. import _ops
+from .. import _names, _ops
 from .._core import Tensor
 from ..framework.mode import require_static
 from ..framework.parameter import new_parameter
@@ -13,20 +13,6 @@ from ..nn.initializer import Constant, Normal
 from ..tensor.creation import to_tensor
 from ..utils import unique_name
 from .program import default_main_program, layer_guard
-
-__all__ = [
-    "bilinear_tensor_product",
-    "conv2d",
-    "conv2d_transpose",
-    "conv3d",
-    "conv3d_transpose",
-    "cross_entropy",
-    "embedding",
-    "fc",
-    "nce",
-    "prelu",
-    "row_conv",
-]
 
 
 def begin(function, kind, name=None):
@@ -564,3 +550,6 @@ def nce(
             is_sparse=is_sparse,
         )
         return cost
+
+
+__all__ = _names.own(globals(), "activate", "begin", "mark_remote")

@@ -3,22 +3,13 @@
 
 import math
 
-from .. import _ops
+from .. import _names, _ops
 from ..framework.param_attr import ParamAttr
 from ..framework.parameter import new_parameter
 from ..nn import functional as F
 from ..nn.initializer import Constant, Normal
 from .layers import activate, begin
 from .program import OpRole, default_main_program, layer_guard, role_guard
-
-__all__ = [
-    "batch_norm",
-    "data_norm",
-    "group_norm",
-    "instance_norm",
-    "layer_norm",
-    "spectral_norm",
-]
 
 
 def _channels(function, input, data_layout):
@@ -291,3 +282,6 @@ def spectral_norm(weight, dim=0, power_iters=1, eps=1e-12, name=None):
             u = unit(_ops.matmul_v2(fixed, v))
         largest = _ops.matmul_v2(_ops.matmul_v2(u, matrix, True, False), v)
         return _ops.elementwise_div(weight, _ops.reshape2(largest, shape=[1]))
+
+
+__all__ = _names.own(globals())

@@ -3,6 +3,7 @@
 the sequences begin goes with the rows: data with lod_level 1 has it, and what is computed
 row by row keeps it."""
 
+from .. import _names
 from .._core import Variable
 from ..framework.dtype import convert
 from ..framework.mode import require_static
@@ -10,24 +11,6 @@ from ..framework.parameter import new_parameter
 from ..utils import unique_name
 from .layers import activate, begin
 from .program import default_main_program, layer_guard
-
-__all__ = [
-    "lod_reset",
-    "sequence_concat",
-    "sequence_conv",
-    "sequence_enumerate",
-    "sequence_expand",
-    "sequence_expand_as",
-    "sequence_first_step",
-    "sequence_last_step",
-    "sequence_pad",
-    "sequence_pool",
-    "sequence_reshape",
-    "sequence_reverse",
-    "sequence_slice",
-    "sequence_softmax",
-    "sequence_unpad",
-]
 
 
 def _append(kind, inputs, attrs=None, outputs=("Out",)):
@@ -167,3 +150,6 @@ def sequence_conv(
         out = _append("sequence_conv", {"X": input, "Filter": weight}, attrs)
         bias = new_parameter([num_filters], bias_attr, dtype, True, None, layer)
         return activate(out if bias is None else out + bias, act)
+
+
+__all__ = _names.own(globals())

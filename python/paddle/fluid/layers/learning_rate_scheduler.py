@@ -2,6 +2,7 @@
 """Learning rates that a program computes from the number of steps it has run; in eager
 mode those of fluid.dygraph."""
 
+import inspect
 import math
 
 import paddle
@@ -49,6 +50,10 @@ def _in_program(begin=0):
 
         schedule.__name__ = schedule.__qualname__ = function.__name__
         schedule.__doc__ = function.__doc__
+        shown = inspect.signature(function)
+        schedule.__signature__ = shown.replace(
+            parameters=[p for p in shown.parameters.values() if p.name != "step"]
+        )
         return schedule
 
     return decorate

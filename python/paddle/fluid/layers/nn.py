@@ -22,6 +22,7 @@ def _elementwise(op):
         """`axis` is where the dimensions of y begin in x; -1: they end together."""
         return activate(op(x, y, axis), act)
 
+    apply.__name__ = apply.__qualname__ = op.name
     return apply
 
 
@@ -40,6 +41,8 @@ def _reduction(function):
     def apply(input, dim=None, keep_dim=False, name=None):
         return function(input, dim, keepdim=keep_dim)
 
+    apply.__name__ = apply.__qualname__ = f"reduce_{function.__name__}"
+    apply.__doc__ = function.__doc__.replace("`axis`", "`dim`")
     return apply
 
 

@@ -12,15 +12,7 @@ A line holds the slots in the order of `use_var`, each as "<n> v1 ... vn". Readi
 shuffling and batching are the engine's (fleet/data).
 """
 
-from .... import _core
-
-__all__ = [
-    "BoxPSDataset",
-    "DatasetBase",
-    "FileInstantDataset",
-    "InMemoryDataset",
-    "QueueDataset",
-]
+from .... import _core, _names
 
 _KINDS = {"float32": True, "int64": False}
 _LOCAL = {"fs_name": "", "fs_ugi": "", "download_cmd": "cat"}
@@ -388,3 +380,6 @@ class InMemoryDataset(DatasetBase):
     def read_stats(self):
         """What the last load read: lines, samples, bytes, skipped, first_skipped."""
         return self._get_engine().stats
+
+
+__all__ = _names.own(globals())

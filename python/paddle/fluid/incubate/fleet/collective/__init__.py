@@ -7,6 +7,7 @@ from paddle.fluid.incubate.fleet.collective import fleet, DistributedStrategy
 import json
 import os
 
+from ..... import _names
 from .....distributed.fleet.base.distributed_strategy import (
     DistributedStrategy as _NewStrategy,
 )
@@ -14,14 +15,6 @@ from .....distributed.fleet.utils.fs import LocalFS
 from ....compiler import BuildStrategy, ExecutionStrategy
 from ..base.fleet_base import DistributedOptimizer, Fleet
 from ..base.mode import Mode
-
-__all__ = [
-    "Collective",
-    "CollectiveOptimizer",
-    "DistributedStrategy",
-    "TrainStatus",
-    "fleet",
-]
 
 
 class DistributedStrategy(BuildStrategy):
@@ -256,3 +249,6 @@ class CollectiveOptimizer(DistributedOptimizer):
 
 
 fleet = Collective()
+
+
+__all__ = _names.own(globals())
