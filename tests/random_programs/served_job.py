@@ -91,16 +91,22 @@ def served(model):
         if scheduler is not None:
             scheduler.step()
     fleet.barrier_worker()
+    program = fleet.fleet._training.program_to_run(static.default_main_program())
+    # A table that nothing trains stays with the workers.
+    served_tables = {
+        op.attr("table_name")
+        for op in program.global_block().ops
+        if op.type == "distributed_lookup_table"
+    }
     values = {}
     for parameter in model.parameters:
-        if parameter.name in tables(model):
+        if parameter.name in served_tables:
             worker = fleet.fleet._training.worker
             rows = worker.pull_rows(parameter.name, 0, parameter.shape[0])
             values[parameter.name] = rows.numpy()
         else:
             tensor = static.global_scope().find_var(made[parameter.name].name)
             values[parameter.name] = np.array(tensor.get_tensor())
-    program = fleet.fleet._training.program_to_run(static.default_main_program())
     startup = fleet.fleet._training.program_to_run(static.default_startup_program())
     return run.Trace(losses, values, {}, ops=run.ops_of(program) | run.ops_of(startup))
 
