@@ -6,7 +6,7 @@ JOBS ?= 2
 
 .DEFAULT_GOAL := build
 .PHONY: help bootstrap build demo test test-gpu fuzz-programs fuzz-bytes chaos busy crash-points bench \
-        format check thread-safety tidy race asan tsan surface clean
+        format check thread-safety tidy race asan tsan surface types clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
@@ -55,6 +55,11 @@ fuzz-bytes: build/fuzz/build.ninja ## readers get bytes of any kind: make fuzz-b
 
 bench: build ## ours and the peers in one run, as ratios
 	@$(PYTHON) benchmarks/run.py
+
+PYRIGHT ?= pyright
+types: build ## pyright on the examples: make types PYRIGHT="npx pyright"
+	@$(PYTHON) python/make_stubs.py python/paddle build/release/lib build/release/stubs
+	@$(PYRIGHT) -p tools/pyrightconfig.json
 
 surface: build ## which names of the API are present and tested
 	@$(PYTHON) tools/surface.py
