@@ -36,9 +36,10 @@ def _load():
         )
     finder = importlib.machinery.PathFinder()
     spec = finder.find_spec("_core", [_LIB])
-    if spec is None:
+    if spec is None or not os.path.isdir(os.path.join(_LIB, "generated")):
         raise ImportError(
-            f"the engine is missing in {_LIB}: run make in the source tree"
+            f"the engine is missing in {_LIB}, or older than the package: run make in "
+            "the source tree"
         )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -3,7 +3,10 @@
 
 import importlib
 import inspect
+import os
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import paddle
@@ -122,3 +125,23 @@ def test_a_layer_of_a_loss_looks_at_its_reduction_when_it_is_made():
 def test_a_layer_shows_its_arguments():
     assert repr(paddle.nn.Hardtanh(-2.0)) == "Hardtanh(min=-2.0, max=1.0)"
     assert repr(paddle.nn.ReLU()) == "ReLU()"
+
+
+def test_an_engine_from_before_says_that_it_must_be_built_again(tmp_path):
+    package = pathlib.Path(paddle.__file__).parent
+    (tmp_path / "paddle" / "_lib").mkdir(parents=True)
+    for part in package.iterdir():
+        if part.name != "_lib":
+            (tmp_path / "paddle" / part.name).symlink_to(part)
+    for part in (package / "_lib").iterdir():
+        if part.name != "generated":
+            (tmp_path / "paddle" / "_lib" / part.name).symlink_to(part)
+    done = subprocess.run(
+        [sys.executable, "-c", "import paddle"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode != 0
+    assert "or older than the package: run make in the source tree" in done.stderr
