@@ -30,17 +30,6 @@
 
 namespace fleet::python {
 
-program::Value PythonBuilder::ValueOf(nb::handle object) {
-  const Variable* variable = AsVariable(object);
-  if (variable == nullptr) {
-    Fail(PyExc_TypeError, "expected a Variable, but got ",
-         Py_TYPE(object.ptr())->tp_name);
-  }
-  const program::Value value = builder_.Find(variable->name);
-  ThrowIfError(builder_.status());
-  return value;
-}
-
 namespace {
 
 using plan::Gradients;
@@ -140,17 +129,6 @@ nb::object MergeGradients(nb::list pairs, int64_t steps, bool average,
       [&](const Gradients& merged) {
         return b.CallPython([&] { made = update(PairsOf(b, merged)); });
       }));
-  return made;
-}
-
-nb::object If(nb::handle condition, nb::object body) {
-  PythonBuilder b;
-  nb::object made = nb::none();
-  b->If(b.ValueOf(condition), [&] {
-    const Status status = b.CallPython([&] { made = body(); });
-    if (!status.ok()) b->Fail(status);
-  });
-  b.Check(OkStatus());
   return made;
 }
 
@@ -266,9 +244,6 @@ void BindTraining(nb::module_& m) {
         arg("average"), arg("update"),
         "Appends what adds up gradients, and what update(pairs) appends for "
         "every steps'th run.");
-  m.def("append_if", If, arg("condition"), arg("body"),
-        "Appends what body() appends, to run where `condition` holds; returns "
-        "what it returns.");
   BindAmp(m);
 }
 

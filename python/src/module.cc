@@ -18,6 +18,7 @@ void BindContainer(nanobind::module_& m);
 void BindAutograd(nanobind::module_& m);
 void BindPyLayer(nanobind::module_& m);
 void BindOptim(nanobind::module_& m);
+void BindControl(nanobind::module_& m);
 void BindTraining(nanobind::module_& m);
 void BindData(nanobind::module_& m);
 void BindBatchBuffers(nanobind::module_& m);
@@ -46,6 +47,7 @@ NB_MODULE(_core, m) {
   fleet::python::BindAutograd(m);
   fleet::python::BindPyLayer(m);
   fleet::python::BindOptim(m);
+  fleet::python::BindControl(m);
   fleet::python::BindTraining(m);
   fleet::python::BindData(m);
   fleet::python::BindBatchBuffers(m);

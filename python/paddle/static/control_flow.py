@@ -16,7 +16,6 @@ __all__ = ["case", "cond", "switch_case", "while_loop"]
 
 
 _ARRAY = 13  # the kind of a variable that is an array of tensors
-_FLOATING = (DType.float16, DType.bfloat16, DType.float32, DType.float64)
 
 
 # ---- nested lists and dicts
@@ -164,58 +163,45 @@ def cond(pred, true_fn=None, false_fn=None, name=None, return_names=None):
         chosen = true_fn if pred.numpy().any() else false_fn
         return None if chosen is None else chosen()
     _check_predicate("cond", "pred", pred)
-    true_form, true_leaves = _branch(pred, true_fn)
-    negated = _ops.logical_not(pred)
-    false_form, false_leaves = _branch(negated, false_fn)
-    if true_form is None and false_form is None:
-        return None
+    made = [None, None]  # what each of them returned, and its leaves
+
+    def branch(place, function):
+        def run():
+            returned = function()
+            leaves = [] if returned is None else _flatten(returned)
+            leaves = [_as_variable(leaf, "cond") for leaf in leaves]
+            made[place] = returned, leaves
+            if place == 1 or false_fn is None:
+                _check_alike(made[0] or (None, []), made[1] or (None, []))
+            return leaves
+
+        return None if function is None else run
+
+    selected = _core.cond(pred, branch(0, true_fn), branch(1, false_fn))
+    form = None if made[0] is None else made[0][0]
+    return None if form is None else _pack_like(form, selected)
+
+
+def _check_alike(true_made, false_made):
+    """Both branches must return the same structure and types."""
+    (true_form, true_leaves), (false_form, false_leaves) = true_made, false_made
     if _form(true_form) != _form(false_form) or len(true_leaves) != len(false_leaves):
         raise ValueError(
             "cond: true_fn and false_fn must return the same structure, but return "
             f"{_describe(true_form)} and {_describe(false_form)}"
         )
-    mask = _ops.cast(pred, pred.dtype, DType.int32)
-    selected = [_select(f, t, mask) for f, t in zip(false_leaves, true_leaves)]
-    return _pack_like(true_form, selected)
+    for true_value, false_value in zip(true_leaves, false_leaves):
+        if true_value.dtype is not false_value.dtype:
+            raise TypeError(
+                "cond: true_fn and false_fn must return the same types, but return "
+                f"{true_value.dtype.name} and {false_value.dtype.name}"
+            )
 
 
 def _describe(form):
     if form is None:
         return "None"
     return f"{type(form).__name__} with {len(_flatten(form))} values"
-
-
-def _branch(condition, function):
-    """(what the branch returned, the variables around that hold its leaves)."""
-    if function is None:
-        return None, []
-    around = default_main_program().current_block()
-    with new_body() as block:
-        returned = function()
-        leaves = [] if returned is None else _flatten(returned)
-        held = []
-        for leaf in leaves:
-            value = _as_variable(leaf, "cond")
-            variable = new_variable("cond", value, around)
-            variable.stop_gradient = value.stop_gradient
-            write(value, variable)
-            held.append(variable)
-    append_conditional(condition, block)
-    return returned, held
-
-
-def _select(false_value, true_value, mask):
-    if false_value.dtype is not true_value.dtype:
-        raise TypeError(
-            "cond: true_fn and false_fn must return the same types, but return "
-            f"{true_value.dtype.name} and {false_value.dtype.name}"
-        )
-    out = new_variable("select_input", true_value)
-    out.stop_gradient = false_value.stop_gradient and true_value.stop_gradient
-    default_main_program().current_block().append_op(
-        "select_input", {"X": [false_value, true_value], "Mask": mask}, {"Out": out}
-    )
-    return out
 
 
 def _check_pairs(function, pairs):
@@ -306,51 +292,42 @@ def while_loop(cond, body, loop_vars, is_test=False, name=None):
         isinstance(v, Variable) for v in _flatten(loop_vars)
     ):
         return _eager_loop(cond, body, loop_vars)
-    # Copies, so that the loop does not write what others read.
-    carried = []
-    for leaf in _flatten(loop_vars):
-        value = _as_variable(leaf, "while_loop")
-        if value._kind == _ARRAY:
-            carried.append(value)
-            continue
-        copy = _ops.assign(value)
-        # A loop that begins with a constant may still carry what is differentiated.
-        copy.stop_gradient = copy.dtype not in _FLOATING
-        carried.append(copy)
-    variables = _pack_like(list(loop_vars), carried)
-    condition = cond(*variables)
-    _check_predicate("while_loop", "what cond returns", condition)
-    go_on = _ops.assign(condition)
-    go_on.stop_gradient = True
-    with new_body() as block:
+    carried = [_as_variable(leaf, "while_loop") for leaf in _flatten(loop_vars)]
+
+    def holds(*leaves):
+        condition = cond(*_pack_like(list(loop_vars), leaves))
+        _check_predicate("while_loop", "what cond returns", condition)
+        return condition
+
+    def run(*leaves):
+        variables = _pack_like(list(loop_vars), leaves)
         returned = body(*variables)
         returned = list(returned) if isinstance(returned, (list, tuple)) else [returned]
-        leaves = _flatten(returned)
-        if _form(returned) != _form(variables) or len(leaves) != len(carried):
+        values = _flatten(returned)
+        if _form(returned) != _form(variables) or len(values) != len(leaves):
             raise ValueError(
                 f"while_loop: body must return {len(loop_vars)} values like loop_vars, "
                 f"but returned {len(returned)}"
             )
-        values = [_as_variable(leaf, "while_loop") for leaf in leaves]
-        for variable, value in zip(carried, values):
-            if variable._kind == _ARRAY and value is not variable:
-                raise ValueError(
-                    f"while_loop: body must return the array {variable.name} itself"
-                )
-            if value.dtype is not variable.dtype:
-                raise TypeError(
-                    f"while_loop: body changes {variable.name} from "
-                    f"{variable.dtype.name} to {value.dtype.name}"
-                )
-        # One may be another's old value: all are read before any is written.
-        changed = [(n, v) for n, v in zip(carried, values) if v is not n]
-        own = {variable.name for variable in carried}
-        changed = [(n, _ops.assign(v) if v.name in own else v) for n, v in changed]
-        for variable, value in changed:
-            write(value, variable)
-        write(cond(*variables), go_on)
-    append_body("while", block, {"Condition": go_on}, {"is_test": is_test})
-    return variables
+        values = [_as_variable(leaf, "while_loop") for leaf in values]
+        for variable, value in zip(leaves, values):
+            _check_carried(variable, value)
+        return values
+
+    carried = _core.while_loop(holds, run, carried, bool(is_test))
+    return _pack_like(list(loop_vars), carried)
+
+
+def _check_carried(variable, value):
+    if variable._kind == _ARRAY and value is not variable:
+        raise ValueError(
+            f"while_loop: body must return the array {variable.name} itself"
+        )
+    if value.dtype is not variable.dtype:
+        raise TypeError(
+            f"while_loop: body changes {variable.name} from {variable.dtype.name} to "
+            f"{value.dtype.name}"
+        )
 
 
 def _eager_loop(cond, body, loop_vars):
