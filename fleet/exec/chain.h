@@ -15,9 +15,11 @@
 
 #include "fleet/base/simd_blocks.h"
 #include "fleet/exec/plan_graph.h"
-#include "fleet/exec/spread.h"
+#include "fleet/ops/spread.h"
 
 namespace fleet::exec {
+
+using ops::Spread;
 
 // Where elements, or a number, come from or go to.
 struct ChainOperand {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "fleet/exec/spread.h"
+#include "fleet/exec/direct.h"
 
 namespace fleet::exec {
 namespace {
@@ -19,11 +19,12 @@ using Operand = ChainOperand;
 // Writes the steps of one node.
 class Writer {
  public:
-  Writer(const Graph& graph, const Node& node, int64_t numel)
-      : g(graph), n(node), numel_(numel) {}
+  Writer(Graph& graph, Node& node, int64_t numel)
+      : g(graph), n(node), call(graph, node), numel_(numel) {}
 
   const Graph& g;
   const Node& n;
+  const NodeCall call;
 
   Operand In(int value, const Spread& spread = {}) const {
     const Value& v = g.values[value];
@@ -314,17 +315,16 @@ struct Pair {
 
 // The operands of an operation whose result is as large as one of them.
 std::optional<Pair> ReadPair(Writer& w, int x, int y, int out) {
-  if (auto spread = ReadSpread(w.g, w.n, x, y, out)) {
+  if (auto spread = ops::ReadSpread(w.call, x, y, out)) {
     return Pair{w.In(x), w.In(y, *spread)};
   }
   if (!w.g.AreFloat({x, y, out}) || w.g.numel(out) != w.g.numel(y) ||
       w.g.values[y].channels_last) {
     return std::nullopt;
   }
-  const int axis = w.n.kernel->def().AttrIndex("axis");
-  const auto spread =
-      SpreadOf(w.g.dims(y), w.g.dims(x),
-               axis < 0 ? -1 : std::get<int64_t>(w.n.kernel->attrs[axis]));
+  const auto spread = ops::SpreadOf(
+      w.g.dims(y), w.g.dims(x),
+      w.call.has_attr("axis") ? w.call.attr<int64_t>("axis") : -1);
   if (!spread) return std::nullopt;
   return Pair{w.In(x, *spread), w.In(y)};
 }
@@ -398,7 +398,7 @@ template <PairGrad kGrad, SpreadGrad kSpreadGrad = nullptr>
 bool BinaryGrad(Writer& w) {
   const int x = w.g.In(w.n, 0), y = w.g.In(w.n, 1), dout = w.g.In(w.n, 2);
   const int dx = w.g.Out(w.n, 0), dy = w.g.Out(w.n, 1);
-  const auto spread = ReadSpread(w.g, w.n, x, y, dout);
+  const auto spread = ops::ReadSpread(w.call, x, y, dout);
   if (!spread || (dx != kNone && !w.g.AreFloat({dx})) ||
       (dy != kNone && !w.g.AreFloat({dy}))) {
     return false;
@@ -571,8 +571,8 @@ const std::map<std::string_view, Form>& Forms() {
 
 }  // namespace
 
-std::optional<ChainForm> FindChainForm(const Graph& graph, int node) {
-  const Node& n = graph.nodes[node];
+std::optional<ChainForm> FindChainForm(Graph& graph, int node) {
+  Node& n = graph.nodes[node];
   if (n.kernel == nullptr || n.gone || n.fused || !n.step->in_place.empty()) {
     return std::nullopt;
   }

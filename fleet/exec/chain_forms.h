@@ -26,7 +26,7 @@ struct ChainForm {
 // other functions: log, sqrt, silu, gelu with tanh, and powers that are not
 // products of two or three factors (1e-6 relative, or absolute below 1). Sums
 // are taken in an order of their own.
-std::optional<ChainForm> FindChainForm(const Graph& graph, int node);
+std::optional<ChainForm> FindChainForm(Graph& graph, int node);
 
 }  // namespace fleet::exec
 

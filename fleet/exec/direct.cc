@@ -1,33 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/exec/direct.h"
 
-#include <string>
 #include <utility>
 
 namespace fleet::exec {
-namespace {
 
-const DirectForms& Forms() {
-  static const DirectForms forms = [] {
-    DirectForms all;
-    AddElementwiseForms(all);
-    AddReductionForms(all);
-    AddViewForms(all);
-    AddMatmulForms(all);
-    AddConvForms(all);
-    AddPoolForms(all);
-    AddNormForms(all);
-    return all;
-  }();
-  return forms;
-}
-
-}  // namespace
-
-NodeCall::NodeCall(Graph& graph, int node)
-    : BareCall(graph.nodes[node].kernel->def(), graph.nodes[node].kernel->attrs,
-               graph.nodes[node].kernel->slot_end, graph.nodes[node].inputs,
-               graph.nodes[node].outputs),
+NodeCall::NodeCall(Graph& graph, Node& node)
+    : BareCall(node.kernel->def(), node.kernel->backward, node.kernel->attrs,
+               node.kernel->slot_end, node.inputs, node.outputs),
       graph_(graph),
       node_(node) {}
 
@@ -37,9 +17,10 @@ std::optional<float> NodeCall::Constant(int value) const {
   return v.constant;
 }
 
-bool NodeCall::Run(std::initializer_list<int> reads, Direct work) {
-  graph_.Reads(node_, reads);
-  graph_.nodes[node_].direct = std::move(work);
+bool NodeCall::Run(std::span<const int> reads, Direct work) {
+  node_.reads.assign(reads.begin(), reads.end());
+  std::erase(node_.reads, kNone);
+  node_.direct = std::move(work);
   return true;
 }
 
@@ -64,24 +45,21 @@ bool Separated(const Graph& graph, int first, int last) {
 
 void MakeDirectForms(Graph& graph, bool fusing) {
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    const int node = static_cast<int>(i);
-    if (graph.nodes[i].direct) continue;
-    const KernelStep* kernel = graph.nodes[i].kernel;
-    if (kernel == nullptr) {
-      MakeOptimizerDirect(graph, node);
+    Node& node = graph.nodes[i];
+    if (node.direct) continue;
+    if (node.kernel == nullptr) {
+      MakeOptimizerDirect(graph, static_cast<int>(i));
       continue;
     }
-    const ops::BareForm bare =
-        kernel->backward ? kernel->op->bare_backward : kernel->op->bare_forward;
-    if (bare != nullptr) {
-      NodeCall call(graph, node);
-      bare(call);
+    const ops::Op& op = *node.kernel->op;
+    const ops::BareForm form = op.bare(node.kernel->backward);
+    if (form == nullptr) continue;
+    NodeCall call(graph, node);
+    // Images that lie as the program has them are a matter of kernels.
+    if (!fusing && op.LayoutOf(call) == ops::ImageLayout::kChannelsLast) {
       continue;
     }
-    const std::string type =
-        kernel->backward ? kernel->def().name + "_grad" : kernel->def().name;
-    auto form = Forms().find(type);
-    if (form != Forms().end()) form->second(graph, node);
+    form(call);
   }
   graph.CountReaders();
   if (!fusing) return;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Direct forms of nodes: calls on bare float memory with every shape fixed, in
-// place of kernels over tensors. A node without one stays what it is.
+// Nodes as calls on bare memory with every shape fixed, in place of kernels
+// over tensors. What such a call does says the form of its op (ops/bare.h);
+// here is what several nodes become together. A node without form stays what it
+// is.
 
 #ifndef FLEET_EXEC_DIRECT_H_
 #define FLEET_EXEC_DIRECT_H_
 
 #include <cstdint>
-#include <initializer_list>
-#include <map>
 #include <optional>
-#include <string_view>
+#include <span>
 
 #include "fleet/exec/plan_graph.h"
 
@@ -19,8 +19,8 @@ namespace fleet::exec {
 // A node as the forms of ops see it (ops/bare.h).
 class NodeCall final : public ops::BareCall {
  public:
-  // The node of a kernel. `graph` outlives it.
-  NodeCall(Graph& graph, int node);
+  // The node of a kernel. Both outlive it.
+  NodeCall(Graph& graph, Node& node);
 
   const program::TensorType& type(int value) const override {
     return graph_.values[value].type;
@@ -31,29 +31,15 @@ class NodeCall final : public ops::BareCall {
   }
   std::optional<float> Constant(int value) const override;
 
-  bool Run(std::initializer_list<int> reads, Direct work) override;
+  using BareCall::Run;
+  bool Run(std::span<const int> reads, Direct work) override;
   bool Fill(int out, float number) override;
   bool Share(int out, int in) override { return graph_.Share(out, in); }
 
  private:
   Graph& graph_;
-  const int node_;
+  Node& node_;
 };
-
-// Gives a node its direct form, or makes it unnecessary, and says what it
-// reads; returns false, and changes nothing, if types or attributes are others
-// than it can take.
-using MakeDirect = bool (*)(Graph& graph, int node);
-// By type of operation.
-using DirectForms = std::map<std::string_view, MakeDirect>;
-
-void AddElementwiseForms(DirectForms& forms);
-void AddReductionForms(DirectForms& forms);
-void AddViewForms(DirectForms& forms);
-void AddMatmulForms(DirectForms& forms);
-void AddConvForms(DirectForms& forms);
-void AddPoolForms(DirectForms& forms);
-void AddNormForms(DirectForms& forms);
 
 // Turns a product, the bias added to it and an activation into one node, where
 // nobody else needs what lies between them.
@@ -69,10 +55,11 @@ void FuseChains(Graph& graph);
 // Updates of float parameters on bare memory.
 bool MakeOptimizerDirect(Graph& graph, int node);
 
-// All of it, over the whole graph; without `fusing` each node for itself.
+// All of it, over the whole graph; without `fusing` each node for itself, with
+// images as the program has them.
 void MakeDirectForms(Graph& graph, bool fusing);
 
-// ---- for the forms
+// ---- for the fusions
 
 // The only node that reads `value`, which nobody else needs; or kNone.
 int OnlyReader(const Graph& graph, int value);

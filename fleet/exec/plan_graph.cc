@@ -56,12 +56,12 @@ bool Graph::Share(int value, int other) {
   return true;
 }
 
-void Graph::MakeConstant(int node, int value, float number) {
+void Graph::MakeConstant(Node& node, int value, float number) {
   values[value].origin = Value::kConstant;
   values[value].constant = number;
   values[value].maker = kNone;
-  nodes[node].gone = true;
-  nodes[node].reads.clear();
+  node.gone = true;
+  node.reads.clear();
 }
 
 void Graph::CountReaders() {

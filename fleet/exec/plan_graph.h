@@ -97,7 +97,7 @@ class Graph final {
   // The value whose memory it really is.
   int Home(int value) const;
   // `value` is filled once, when the plan is made.
-  void MakeConstant(int node, int value, float number);
+  void MakeConstant(Node& node, int value, float number);
 
   // Fills Value::readers and Value::maker from the nodes.
   void CountReaders();

@@ -2,21 +2,17 @@
 #include "fleet/exec/plan_layout.h"
 
 #include <algorithm>
-#include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include <ATen/Parallel.h>
 
 #include "fleet/exec/direct.h"
-#include "fleet/program/window.h"
 
 namespace fleet::exec {
 namespace {
 
-using program::Window;
-using Ints = std::vector<int64_t>;
+using ops::ImageLayout;
 
 bool IsImage(const Graph& g, int value) {
   return value != kNone && g.values[value].is_float() &&
@@ -61,10 +57,19 @@ Direct MakeTurn(const Dims& dims, int from, int to, bool to_last) {
   };
 }
 
+ImageLayout LayoutOf(Graph& g, Node& node) {
+  if (node.kernel == nullptr) return ImageLayout::kAsDefined;
+  return node.kernel->op->LayoutOf(NodeCall(g, node));
+}
+
+bool IsConv(const Node& node) {
+  return node.kernel->def().name.ends_with("conv2d");
+}
+
 class Pass {
  public:
   explicit Pass(Graph& graph) : g_(graph) {
-    for (const Node& node : g_.nodes) TakeMask(node);
+    for (Node& node : g_.nodes) TakeMask(node);
   }
 
   void Run(const std::vector<int*>& plain) {
@@ -89,7 +94,7 @@ class Pass {
  private:
   // The forms of a maximum pool keep a small number in place of that of each
   // element that won, if nobody but the gradient reads that.
-  void TakeMask(const Node& node) {
+  void TakeMask(Node& node) {
     if (node.kernel == nullptr || node.kernel->backward ||
         (node.kernel->def().name != "pool2d" &&
          node.kernel->def().name != "max_pool2d_with_index")) {
@@ -104,13 +109,16 @@ class Pass {
     }
     numbers.type.dtype = DType::kInt32;
     // A pool that the forms do not take gives numbers after all.
-    if (!ReadPool(g_, node)) numbers.type.dtype = DType::kInt64;
+    if (LayoutOf(g_, node) != ImageLayout::kChannelsLast) {
+      numbers.type.dtype = DType::kInt64;
+    }
   }
 
   // Brings the inputs of a node into the form that it takes.
   void Settle(Node& node) {
-    const bool image = IsImageNode(node);
-    const bool last = image || (AnyLast(node) && DoesNotCare(node));
+    const ImageLayout layout = LayoutOf(g_, node);
+    const bool image = layout == ImageLayout::kChannelsLast;
+    const bool last = image || (layout == ImageLayout::kAny && AnyLast(node));
     for (int& input : node.inputs) {
       if (IsImage(g_, input) && (!image || IsImageSlot(node, input))) {
         const int turned = Turned(input, last, node);
@@ -135,38 +143,9 @@ class Pass {
     });
   }
 
-  bool IsImageNode(const Node& node) {
-    if (node.kernel == nullptr) return false;
-    const std::string& type = node.kernel->def().name;
-    if (type == "conv2d" || type == "depthwise_conv2d") {
-      return ReadConv(g_, node).has_value();
-    }
-    if (type == "batch_norm") return IsTrainingNorm(g_, node);
-    return ReadPool(g_, node).has_value();
-  }
-
   // Everything but filters, which are the second input of convolutions.
   bool IsImageSlot(const Node& node, int input) const {
-    const std::string& type = node.kernel->def().name;
-    return !type.ends_with("conv2d") || input != g_.In(node, 1);
-  }
-
-  // Whether a node works element by element, so that it takes any form that all
-  // of its images have.
-  bool DoesNotCare(const Node& node) const {
-    static const std::set<std::string_view> kUnary = {
-        "relu", "tanh", "sigmoid", "square", "scale", "sum"};
-    static const std::set<std::string_view> kBinary = {
-        "elementwise_add", "elementwise_sub", "elementwise_mul"};
-    if (node.kernel == nullptr) return false;
-    const std::string& type = node.kernel->def().name;
-    if (kUnary.contains(type)) return true;
-    if (!kBinary.contains(type)) return false;
-    const int x = g_.In(node, 0), y = g_.In(node, 1);
-    if (!IsImage(g_, x) || y == kNone) return false;
-    const int64_t axis = g_.attr<int64_t>(node, "axis");
-    return g_.dims(x) == g_.dims(y) || g_.numel(y) == 1 ||
-           (axis == 1 && g_.dims(y) == Dims{g_.dims(x)[1]});
+    return !IsConv(node) || input != g_.In(node, 1);
   }
 
   // `value` in the form asked for: itself, or what a new node makes of it.
@@ -203,132 +182,12 @@ class Pass {
 }  // namespace
 
 void ChooseLayouts(Graph& graph, const std::vector<int*>& plain) {
-  const bool any = std::any_of(
-      graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
-        return node.kernel != nullptr && ReadConv(graph, node).has_value();
+  const bool any =
+      std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](Node& node) {
+        return LayoutOf(graph, node) == ImageLayout::kChannelsLast &&
+               IsConv(node);
       });
   if (any) Pass(graph).Run(plain);
-}
-
-bool LiesLast(const Graph& g, int image) {
-  return g.values[image].channels_last || IsTrivial(g.dims(image));
-}
-
-std::optional<ops::ConvShape> ReadConv(const Graph& g, const Node& n) {
-  const std::string& type = n.kernel->def().name;
-  if ((type != "conv2d" && type != "depthwise_conv2d") || !ops::ConvIsFast()) {
-    return std::nullopt;
-  }
-  const int x = g.In(n, 0), filter = g.In(n, 1);
-  const int y = n.kernel->backward ? n.inputs.back() : g.Out(n, 0);
-  if (!IsImage(g, x) || !IsImage(g, filter) || !IsImage(g, y) ||
-      g.attr<std::string>(n, "data_format") == "NHWC") {
-    return std::nullopt;
-  }
-  const Dims &in = g.dims(x), &f = g.dims(filter), &out = g.dims(y);
-  auto windows = program::MakeWindows(
-      {.kernel = std::span(f).subspan(2),
-       .strides = g.attr<Ints>(n, "strides"),
-       .dilations = g.attr<Ints>(n, "dilations"),
-       .paddings = g.attr<Ints>(n, "paddings"),
-       .algorithm = g.attr<std::string>(n, "padding_algorithm")},
-      std::span(in).subspan(2));
-  if (!windows.ok()) return std::nullopt;
-  ops::ConvShape s{.batch = in[0],
-                   .in_channels = in[1],
-                   .out_channels = out[1],
-                   .in_size = {in[2], in[3]},
-                   .out_size = {out[2], out[3]},
-                   .kernel = {f[2], f[3]},
-                   .groups = g.attr<int64_t>(n, "groups")};
-  if (s.groups < 1 || f[0] != out[1] || f[1] * s.groups != in[1]) {
-    return std::nullopt;
-  }
-  for (size_t i = 0; i < 2; ++i) {
-    const Window& w = (*windows)[i];
-    s.stride[i] = w.stride;
-    s.dilation[i] = w.dilation;
-    s.padding_before[i] = w.begin;
-    // oneDNN wants the padding that the last window really uses.
-    s.padding_after[i] = (s.out_size[i] - 1) * w.stride +
-                         (w.kernel - 1) * w.dilation + 1 - w.begin -
-                         s.in_size[i];
-  }
-  return s;
-}
-
-std::optional<PoolShape> ReadPool(const Graph& g, const Node& n) {
-  const std::string& type = n.kernel->def().name;
-  if (type != "pool2d" && type != "max_pool2d_with_index" &&
-      type != "adaptive_avg_pool2d") {
-    return std::nullopt;
-  }
-  const int x = g.In(n, 0);
-  const int y = n.kernel->backward ? n.inputs.back() : g.Out(n, 0);
-  if (!IsImage(g, x) || !IsImage(g, y) ||
-      g.attr<std::string>(n, "data_format") == "NHWC") {
-    return std::nullopt;
-  }
-  const Dims &in = g.dims(x), &out = g.dims(y);
-  PoolShape s{.max = type == "max_pool2d_with_index",
-              .batch = in[0],
-              .channels = in[1],
-              .in_size = {in[2], in[3]},
-              .out_size = {out[2], out[3]},
-              .kernel = {in[2], in[3]},
-              .stride = {1, 1},
-              .begin = {0, 0}};
-  bool whole = type == "adaptive_avg_pool2d";
-  if (type == "pool2d") {
-    s.max = g.attr<std::string>(n, "pooling_type") == "max";
-    whole = g.attr<bool>(n, "global_pooling") || g.attr<bool>(n, "adaptive");
-  }
-  if (!s.max) {
-    if (whole && out[2] == 1 && out[3] == 1) return s;
-    return std::nullopt;
-  }
-  const int mask = n.kernel->backward ? g.In(n, 1) : g.Out(n, 1);
-  if (whole || mask == kNone || g.values[mask].type.dtype != DType::kInt32) {
-    return std::nullopt;
-  }
-  auto windows = program::MakeWindows(
-      {.kernel = g.attr<Ints>(n, "ksize"),
-       .strides = g.attr<Ints>(n, "strides"),
-       .paddings = g.attr<Ints>(n, "paddings"),
-       .algorithm = g.attr<std::string>(n, "padding_algorithm")},
-      std::span(in).subspan(2));
-  if (!windows.ok()) return std::nullopt;
-  for (size_t i = 0; i < 2; ++i) {
-    const Window& w = (*windows)[i];
-    s.kernel[i] = w.kernel;
-    s.stride[i] = w.stride;
-    s.begin[i] = w.begin;
-    // Every window must see an element.
-    if (w.begin >= w.kernel ||
-        (s.out_size[i] - 1) * w.stride - w.begin >= s.in_size[i]) {
-      return std::nullopt;
-    }
-  }
-  return s;
-}
-
-bool IsTrainingNorm(const Graph& g, const Node& n) {
-  if (n.kernel->def().name != "batch_norm" || !IsImage(g, g.In(n, 0)) ||
-      g.attr<bool>(n, "is_test") || g.attr<bool>(n, "use_global_stats") ||
-      g.attr<std::string>(n, "data_layout") == "NHWC") {
-    return false;
-  }
-  const int64_t channels = g.dims(g.In(n, 0))[1];
-  auto fits = [&](int value) {
-    return g.AreFloat({value}) && g.numel(value) == channels;
-  };
-  if (n.kernel->backward) {
-    return fits(g.In(n, 1)) && fits(g.In(n, 2)) && fits(g.In(n, 3)) &&
-           IsImage(g, g.In(n, 4));
-  }
-  return fits(g.In(n, 1)) && fits(g.In(n, 2)) && fits(g.In(n, 3)) &&
-         fits(g.In(n, 4)) && IsImage(g, g.Out(n, 0)) && fits(g.Out(n, 1)) &&
-         fits(g.Out(n, 2));
 }
 
 }  // namespace fleet::exec

@@ -31,4 +31,14 @@ bool BareCall::AreFloatOrNone(std::initializer_list<int> values) const {
   });
 }
 
+bool BareCall::IsImage(int value) const {
+  return IsFloat(value) && dims(value).size() == 4 && numel(value) > 0;
+}
+
+bool BareCall::HasChannelsLast(int value) const {
+  const Dims& d = dims(value);
+  return ChannelsLast(value) || d.size() == 2 || d[1] == 1 ||
+         numel(value) == d[0] * d[1];
+}
+
 }  // namespace fleet::ops

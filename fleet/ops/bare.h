@@ -23,6 +23,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -56,10 +57,11 @@ class BareCall {
  public:
   // All of them outlive the call. `slot_end` says where each slot ends in
   // `inputs`; absent values and unwanted outputs are kNone.
-  BareCall(const program::OpDef& def, const program::Attrs& attrs,
-           std::span<const uint32_t> slot_end, std::span<const int> inputs,
-           std::span<const int> outputs)
+  BareCall(const program::OpDef& def, bool backward,
+           const program::Attrs& attrs, std::span<const uint32_t> slot_end,
+           std::span<const int> inputs, std::span<const int> outputs)
       : def_(def),
+        backward_(backward),
         attrs_(attrs),
         slot_end_(slot_end),
         inputs_(inputs),
@@ -67,6 +69,7 @@ class BareCall {
   virtual ~BareCall() = default;
 
   const program::OpDef& def() const { return def_; }
+  bool backward() const { return backward_; }
   // A backward call has the slots that its gradient rule uses and the outputs
   // that it gives.
   size_t num_slots() const { return slot_end_.size(); }
@@ -89,8 +92,8 @@ class BareCall {
   virtual const program::TensorType& type(int value) const = 0;
   // Whether it is an ordinary tensor on the CPU.
   virtual bool IsDense(int value) const = 0;
-  // Whether an image [n, c, h, w] lies in memory as [n, h, w, c]. Forms that do
-  // not work element by element must ask.
+  // Whether an image [n, c, h, w] was laid in memory as [n, h, w, c], as only
+  // rules of images ask for (LayoutRule).
   virtual bool ChannelsLast(int value) const = 0;
   // What all elements of a value are, if that is known already.
   virtual std::optional<float> Constant(int value) const = 0;
@@ -107,10 +110,19 @@ class BareCall {
   // The same, but kNone is as good.
   bool AreFloatOrNone(std::initializer_list<int> values) const;
 
+  // Whether it holds dense floats in four dimensions, and any at all.
+  bool IsImage(int value) const;
+  // Whether memory has the channels of [n, c, ...] last: laid so, or the same
+  // both ways, with one channel or one element for each.
+  bool HasChannelsLast(int value) const;
+
   // What a form says at its end, and returns: `work` does the call and needs
   // the memory of `reads` (kNone among them is left out) and of no other input.
   // Always true.
-  virtual bool Run(std::initializer_list<int> reads, Bare work) = 0;
+  virtual bool Run(std::span<const int> reads, Bare work) = 0;
+  bool Run(std::initializer_list<int> reads, Bare work) {
+    return Run(std::span(reads.begin(), reads.size()), std::move(work));
+  }
   // The output is `number` in all runs, nothing is left to do. False, and
   // nothing is done, where somebody else writes or keeps its memory. For calls
   // with one output.
@@ -121,6 +133,7 @@ class BareCall {
 
  private:
   const program::OpDef& def_;
+  const bool backward_;
   const program::Attrs& attrs_;
   std::span<const uint32_t> slot_end_;
   std::span<const int> inputs_;
@@ -130,6 +143,15 @@ class BareCall {
 // Gives a call its work, and returns true; or returns false and changes nothing
 // where types or attributes are others than it takes. Then the kernel runs.
 using BareForm = bool (*)(BareCall& call);
+
+// How the images [n, c, h, w] of a call are to lie in memory. A plan that may
+// fuse lays them so.
+enum class ImageLayout {
+  kAsDefined,
+  kChannelsLast,  // its form takes no other; the kernel does without
+  kAny,           // element by element: as they come, if all of them lie alike
+};
+using LayoutRule = ImageLayout (*)(const BareCall& call);
 
 }  // namespace fleet::ops
 

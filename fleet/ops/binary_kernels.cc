@@ -49,7 +49,6 @@
 #include "fleet/ops/broadcast.h"
 #include "fleet/ops/cpu_path.h"
 #include "fleet/ops/elementwise.h"
-#include "fleet/ops/gemm.h"
 #include "fleet/ops/gpu_kernels.h"
 #include "fleet/ops/kernels.h"
 #include "fleet/ops/update/merged_rows.h"
@@ -92,15 +91,15 @@ TensorPair GradAtAxis(const Tensor& x, const Tensor& y, const Tensor& dout,
 
 Tensor Add(const Tensor& x, const Tensor& y) {
   if (!SmallOnCpu(x, y)) return at::add(x, y);
-  return Map([](float a, float b) { return a + b; }, x, y);
+  return Map(AddOp(), x, y);
 }
 Tensor Subtract(const Tensor& x, const Tensor& y) {
   if (!SmallOnCpu(x, y)) return at::sub(x, y);
-  return Map([](float a, float b) { return a - b; }, x, y);
+  return Map(SubtractOp(), x, y);
 }
 Tensor Multiply(const Tensor& x, const Tensor& y) {
   if (!SmallOnCpu(x, y)) return at::mul(x, y);
-  return Map([](float a, float b) { return a * b; }, x, y);
+  return Map(MultiplyOp(), x, y);
 }
 
 Tensor Divide(const Tensor& x, const Tensor& y) { return at::div(x, y); }
@@ -114,25 +113,45 @@ Tensor NumberMinimum(const Tensor& x, const Tensor& y) {
   return at::fmin(x, y);
 }
 
+// How `term` was spread over bare floats whose gradient is `dout`; nothing
+// where it is as large, or they are no such floats.
+std::optional<Spread> SpreadOver(const Tensor& term, const Tensor& dout) {
+  if (term.sizes() == dout.sizes() || dout.numel() == 0 ||
+      !FastOnCpu(term, dout)) {
+    return std::nullopt;
+  }
+  return SpreadOf(dout.sizes().vec(), term.sizes().vec(), -1);
+}
+
+// The sums of f(i), i over the elements of `dout`, for each element of `term`.
+template <class F>
+Tensor Collected(const Tensor& term, const Spread& spread, F f) {
+  Tensor sums = at::empty(term.sizes(), term.options());
+  Collect(spread, f, sums.mutable_data_ptr<float>());
+  return sums;
+}
+
 // Whether `term` is one row that was added to every row.
 bool IsRow(const Tensor& term, const Tensor& dout) {
   return term.dim() > 0 && term.dim() <= dout.dim() && dout.numel() > 0 &&
          term.numel() == term.size(-1) && term.size(-1) == dout.size(-1);
 }
 
-// The gradient of a term: mostly of a bias, added up as Fc does it.
+// The gradient of a term with this sign, mostly of a bias.
+template <int kSign>
 Tensor TermGrad(const Tensor& term, const Tensor& dout) {
+  if (const auto spread = SpreadOver(term, dout)) {
+    const auto rows = dout.expect_contiguous();
+    return Collected(term, *spread,
+                     [up = rows->const_data_ptr<float>()](int64_t i) {
+                       return static_cast<float>(kSign) * up[i];
+                     });
+  }
+  if (kSign < 0) return Unbroadcast(-dout, term);
   if (term.sizes() != dout.sizes() && IsRow(term, dout) &&
       dout.device().is_cpu()) {
-    const Tensor rows = dout.contiguous();
-    if (!FastOnCpu(term, dout)) {
-      return at::sum(rows.reshape({-1, term.numel()}), {0})
-          .reshape(term.sizes());
-    }
-    Tensor sums = at::empty(term.sizes(), rows.options());
-    ColumnSums(rows.numel() / term.numel(), term.numel(),
-               rows.const_data_ptr<float>(), sums.mutable_data_ptr<float>());
-    return sums;
+    return at::sum(dout.contiguous().reshape({-1, term.numel()}), {0})
+        .reshape(term.sizes());
   }
   if (term.sizes() != dout.sizes() && !Recording() &&
       term.scalar_type() == dout.scalar_type()) {
@@ -144,20 +163,34 @@ Tensor TermGrad(const Tensor& term, const Tensor& dout) {
 
 TensorPair AddGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
                    GradNeeds needs) {
-  return {needs[0] ? TermGrad(x, dout) : Tensor(),
-          needs[1] ? TermGrad(y, dout) : Tensor()};
+  return {needs[0] ? TermGrad<1>(x, dout) : Tensor(),
+          needs[1] ? TermGrad<1>(y, dout) : Tensor()};
 }
 
 TensorPair SubGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
                    GradNeeds needs) {
-  return {needs[0] ? Unbroadcast(dout, x) : Tensor(),
-          needs[1] ? Unbroadcast(-dout, y) : Tensor()};
+  return {needs[0] ? TermGrad<1>(x, dout) : Tensor(),
+          needs[1] ? TermGrad<-1>(y, dout) : Tensor()};
+}
+
+// The gradient of a factor beside `other`.
+Tensor FactorGrad(const Tensor& factor, const Tensor& other,
+                  const Tensor& dout) {
+  const auto spread = other.sizes() == dout.sizes() && FastOnCpu(other)
+                          ? SpreadOver(factor, dout)
+                          : std::nullopt;
+  if (!spread) return Unbroadcast(Multiply(dout, other), factor);
+  const auto up = dout.expect_contiguous(), from = other.expect_contiguous();
+  return Collected(
+      factor, *spread,
+      [up = up->const_data_ptr<float>(), from = from->const_data_ptr<float>()](
+          int64_t i) { return up[i] * from[i]; });
 }
 
 TensorPair MulGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
                    GradNeeds needs) {
-  return {needs[0] ? Unbroadcast(Multiply(dout, y), x) : Tensor(),
-          needs[1] ? Unbroadcast(Multiply(dout, x), y) : Tensor()};
+  return {needs[0] ? FactorGrad(x, y, dout) : Tensor(),
+          needs[1] ? FactorGrad(y, x, dout) : Tensor()};
 }
 
 TensorPair DivGrad(const Tensor& x, const Tensor& y, const Tensor& dout,
@@ -275,16 +308,19 @@ Tensor AllClose(const Tensor& x, const Tensor& y, double rtol, double atol,
   return at::isclose(x, y, rtol, atol, equal_nan).all().reshape({1});
 }
 
+Tensor Scaled(const Tensor& x, const Affine& affine) {
+  Tensor out = at::empty(x.sizes(), x.options());
+  affine(x.numel(), x.const_data_ptr<float>(), out.mutable_data_ptr<float>());
+  return out;
+}
+
 Tensor Scale(const Tensor& x, double scale, double bias,
              bool bias_after_scale) {
   TORCH_CHECK(x.scalar_type() != at::kBool, "X must hold numbers, not bools");
   if (bias == 0 && scale == 1) return x.clone();
-  if (SmallOnCpu(x)) {
-    auto s = static_cast<float>(scale), b = static_cast<float>(bias);
-    if (bias == 0) return Map([s](float a) { return a * s; }, x);
-    if (scale == 1) return Map([b](float a) { return a + b; }, x);
-    return bias_after_scale ? Map([s, b](float a) { return a * s + b; }, x)
-                            : Map([s, b](float a) { return (a + b) * s; }, x);
+  if (FastOnCpu(x) && x.is_contiguous()) {
+    return Scaled(x, {static_cast<float>(scale), static_cast<float>(bias),
+                      bias_after_scale});
   }
   bool integral = at::isIntegralType(x.scalar_type(), true);
   at::Scalar s = integral ? at::Scalar(static_cast<int64_t>(scale)) : scale;
@@ -296,8 +332,9 @@ Tensor Scale(const Tensor& x, double scale, double bias,
 }
 Tensor ScaleGrad(const Tensor& dout, double scale, double, bool) {
   if (scale == 1) return dout;
-  auto s = static_cast<float>(scale);
-  if (SmallOnCpu(dout)) return Map([s](float d) { return d * s; }, dout);
+  if (FastOnCpu(dout) && dout.is_contiguous()) {
+    return Scaled(dout, {static_cast<float>(scale), 0, true});
+  }
   return dout * scale;
 }
 

@@ -124,7 +124,7 @@ Tensor ConvTranspose(const Tensor& input, const Tensor& filter,
   size_t rank = w.stride.size();
   std::vector<int64_t> more = output_padding.empty()
                                   ? std::vector<int64_t>(rank, 0)
-                                  : Spread(output_padding, rank);
+                                  : PerDimension(output_padding, rank);
   Tensor out = at::convolution(plan.x, filter, MaybeBias(bias), w.stride,
                                w.padding, w.dilation, true, more, groups);
   return BackToLayout(Unpad(out, w.before), plan.channels_last);
@@ -143,7 +143,7 @@ Three ConvTransposeGrad(const Tensor& input, const Tensor& filter,
   size_t rank = w.stride.size();
   std::vector<int64_t> more = output_padding.empty()
                                   ? std::vector<int64_t>(rank, 0)
-                                  : Spread(output_padding, rank);
+                                  : PerDimension(output_padding, rank);
   Tensor dy = ChannelsFirst(dout, plan.channels_last);
   if (!w.before.empty()) dy = at::constant_pad_nd(dy, w.before);
   std::array<int64_t, 1> bias_sizes;

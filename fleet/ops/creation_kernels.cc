@@ -166,9 +166,24 @@ Tensor Eye(int64_t rows, int64_t columns, DType dtype, const Context& context) {
   return at::eye(rows, columns < 0 ? rows : columns, Options(dtype, context));
 }
 
+// ---- forms: a plan fills what is the same in all runs once
+
+bool FillLikeForm(BareCall& c) {
+  const int out = c.Out(0);
+  return c.IsFloat(out) &&
+         c.Fill(out, static_cast<float>(c.attr<double>("value")));
+}
+
+bool FillForm(BareCall& c) {
+  return c.inputs().empty() && c.attr<std::string>("str_value").empty() &&
+         FillLikeForm(c);
+}
+
 void AddConstants(KernelTable& k) {
   k.Add<FillConstant>("fill_constant");
+  k.OnMemory("fill_constant", FillForm, nullptr);
   k.Add<FillAnyLike>("fill_any_like");
+  k.OnMemory("fill_any_like", FillLikeForm, nullptr);
   k.Add<[](const Tensor& x) { return at::zeros_like(x); }>("fill_zeros_like");
   k.Add<FillLikeBatch>("fill_constant_batch_size_like");
   k.Add<AssignValue>("assign_value");

@@ -513,7 +513,6 @@ void AddCrossEntropyKernels(KernelTable& k) {
   k.Add<NllLoss, NllLossGrad>("nll_loss");
   k.Add<RowLosses, RowLossesGrad>("cross_entropy");
   k.Add<CrossEntropy2, CrossEntropy2Grad>("cross_entropy2");
-  AddCrossEntropyForms(k);
 }
 
 }  // namespace fleet::ops

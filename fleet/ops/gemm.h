@@ -46,9 +46,6 @@ class PreparedGemm final {
   std::unique_ptr<Impl> impl_;
 };
 
-// sums[j] = sum over i of x[i * n + j].
-void ColumnSums(int64_t m, int64_t n, const float* x, float* sums);
-
 }  // namespace fleet::ops
 
 #endif  // FLEET_OPS_GEMM_H_

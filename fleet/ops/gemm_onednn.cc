@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <unordered_map>
@@ -161,14 +160,6 @@ void Gemm(const GemmShape& shape, const float* a, const float* b,
   product.c.set_data_handle(c);
   if (bias != nullptr) product.bias.set_data_handle(Mutable(bias));
   product.primitive.execute(OneDnnStream(), product.args);
-}
-
-void ColumnSums(int64_t m, int64_t n, const float* x, float* sums) {
-  std::fill_n(sums, n, 0.0f);
-  for (int64_t i = 0; i < m; ++i) {
-    const float* row = x + i * n;
-    for (int64_t j = 0; j < n; ++j) sums[j] += row[j];
-  }
 }
 
 }  // namespace fleet::ops

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <cmath>
 #include <span>
 
@@ -52,13 +51,6 @@ void PreparedGemm::Run(const float* a, const float* b, const float* bias,
     case Activation::kSigmoid:
       for (float& x : all) x = 1 / (1 + std::exp(-x));
       return;
-  }
-}
-
-void ColumnSums(int64_t m, int64_t n, const float* x, float* sums) {
-  std::fill_n(sums, n, 0.0f);
-  for (int64_t i = 0; i < m; ++i) {
-    for (int64_t j = 0; j < n; ++j) sums[j] += x[i * n + j];
   }
 }
 

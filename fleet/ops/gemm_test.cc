@@ -67,11 +67,5 @@ TEST(PreparedGemm, AppliesTheActivationAfterTheBias) {
   }
 }
 
-TEST(ColumnSums, AddsTheRows) {
-  std::vector<float> x = {1, 2, 3, 4, 5, 6}, sums(3, -1.0f);
-  ColumnSums(2, 3, x.data(), sums.data());
-  EXPECT_EQ(sums, (std::vector<float>{5, 7, 9}));
-}
-
 }  // namespace
 }  // namespace fleet::ops

@@ -17,6 +17,7 @@
 #include "fleet/base/status.h"
 #include "fleet/ops/gpu_code.h"
 #include "fleet/ops/gpu_source.h"
+#include "fleet/optim/rule_steps.h"
 
 namespace fleet::ops {
 namespace {
@@ -31,7 +32,8 @@ using gpu::Powers;
 using Number = gpu::i64;
 
 GpuCode& Code() {
-  static GpuCode code(base::Concat(gpu::kGpuShared, "\n", kGpuSource));
+  static GpuCode code(
+      base::Concat(kGpuRules, "\n", gpu::kGpuShared, "\n", kGpuSource));
   return code;
 }
 
@@ -214,40 +216,6 @@ namespace {
 // What a launch may hand over on every GPU.
 static_assert(sizeof(Batch) <= 4096 && sizeof(Powers) <= 4096);
 
-constexpr int kNoRule = -1;
-
-// The number of the rule in the kernel and what it takes.
-struct RuleOf {
-  Batch& batch;
-
-  void Set(int rule, std::initializer_list<double> numbers,
-           bool flag = false) const {
-    batch.rule = rule;
-    std::copy(numbers.begin(), numbers.end(), batch.number);
-    batch.flag = flag ? 1 : 0;
-  }
-  void operator()(const optim::Sgd&) const { Set(0, {}); }
-  void operator()(const optim::Momentum& r) const {
-    Set(1, {r.mu}, r.nesterov);
-  }
-  void operator()(const optim::Adam& r) const {
-    Set(2, {r.beta1, r.beta2, r.epsilon});
-  }
-  void operator()(const optim::Adagrad& r) const { Set(3, {r.epsilon}); }
-  void operator()(const optim::Adamax& r) const {
-    Set(4, {r.beta1, r.beta2, r.epsilon});
-  }
-  void operator()(const optim::RmsProp& r) const {
-    Set(5, {r.rho, r.epsilon, r.momentum}, r.centered);
-  }
-  void operator()(const optim::Adadelta& r) const {
-    Set(6, {r.rho, r.epsilon});
-  }
-  void operator()(const optim::Ftrl& r) const { Set(7, {r.l1, r.l2, r.power}); }
-  void operator()(const optim::Lamb&) const { batch.rule = kNoRule; }
-  void operator()(const optim::Lars&) const { batch.rule = kNoRule; }
-};
-
 One OneOf(const GpuUpdate& update) {
   One one{};
   one.p = Write(update.values);
@@ -277,6 +245,7 @@ void AdvancePowers(const optim::UpdateRule& rule,
   if (num_powers == 0) return;
   std::set<const float*> seen;
   Powers powers{};
+  powers.rule = static_cast<int>(rule.index());
   for (size_t k = 0; k < num_powers; ++k) {
     powers.base[k] = optim::PowerBase(rule, k);
   }
@@ -301,18 +270,18 @@ void AdvancePowers(const optim::UpdateRule& rule,
 }  // namespace
 
 bool GpuUpdates(const optim::UpdateRule& rule) {
-  Batch batch;
-  std::visit(RuleOf{batch}, rule);
-  return batch.rule != kNoRule;
+  return !std::holds_alternative<optim::Lamb>(rule) &&
+         !std::holds_alternative<optim::Lars>(rule);
 }
 
 void GpuApply(const optim::UpdateRule& rule,
               std::span<const GpuUpdate> updates) {
   if (updates.empty()) return;
+  TORCH_CHECK(GpuUpdates(rule), "the rule has no kernel");
   const at::Device device = updates[0].values.device();
   Batch batch{};
-  std::visit(RuleOf{batch}, rule);
-  TORCH_CHECK(batch.rule != kNoRule, "the rule has no kernel");
+  batch.rule = static_cast<int>(rule.index());
+  std::visit(optim::CopyNumbers{batch.number}, rule);
   int64_t blocks = 0;
   auto launch = [&] {
     if (blocks > 0) Launch(device, "Update", blocks, 256, batch);

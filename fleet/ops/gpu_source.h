@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The kernels of gpu_kernels.cc, in CUDA C++, compiled when the process runs.
-// What both sides know stands once: kGpuShared, which comes before kGpuSource.
+// What both sides know stands once: kGpuRules, the text of optim/rule_steps.h,
+// which the build makes (CMakeLists.txt), and kGpuShared come before
+// kGpuSource.
 
 #ifndef FLEET_OPS_GPU_SOURCE_H_
 #define FLEET_OPS_GPU_SOURCE_H_
@@ -12,6 +14,8 @@ namespace fleet::ops {
 #define FLEET_GPU_SHARED(...) \
   __VA_ARGS__                 \
   inline constexpr char kGpuShared[] = #__VA_ARGS__;
+
+extern const char kGpuRules[];
 
 namespace gpu {
 
@@ -41,7 +45,6 @@ FLEET_GPU_SHARED(
       double number[4];
       int count;
       int rule;
-      int flag;
     };
 
     // What a launch takes that moves powers on.
@@ -52,6 +55,7 @@ FLEET_GPU_SHARED(
       float* second[kPowersPerLaunch];
       double base[2];
       int count;
+      int rule;
     };)
 
 #undef FLEET_GPU_SHARED
@@ -266,27 +270,34 @@ extern "C" __global__ void ColumnSums(const float* x, float* out, i64 rows,
   if (lane == 0 && mine < columns) out[mine] = sum;
 }
 
-// ---- update rules, as in optim/update.cc
+// ---- update rules
 
-struct Adjusted {
-  float scale, low, high, l1, l2;
-  __device__ float operator()(float gradient, float value) const {
-    float g = gradient * scale;
-    g = g < low ? low : g;
-    g = g > high ? high : g;
-    const float sign = (float)((value > 0) - (value < 0));
-    const float pull = l2 == 0 ? 0.0f : l2 * value;
-    return g + l1 * sign + pull;
+template <class Step>
+__device__ void ForEach(const One& u, i64 begin, i64 end, double rate,
+                        const fleet::optim::Adjusted<float>& gradient,
+                        const Step& step) {
+  const float keep = (float)(1.0 - rate * u.decoupled);
+  float* p = u.p;
+  const float* raw = u.g;
+  float* s0 = u.state[0];
+  float* s1 = u.state[1];
+  float* s2 = u.state[2];
+  for (i64 i = begin + threadIdx.x; i < end; i += blockDim.x) {
+    const float value = p[i] * keep;
+    const float g = gradient(raw[i], p[i]);
+    if constexpr (Step::kStates == 0) p[i] = step(value, g);
+    if constexpr (Step::kStates == 1) p[i] = step(value, g, s0[i]);
+    if constexpr (Step::kStates == 2) p[i] = step(value, g, s0[i], s1[i]);
+    if constexpr (Step::kStates == 3) {
+      float none = 0;  // a program may leave the last one out
+      p[i] = step(value, g, s0[i], s1[i], s2 == nullptr ? none : s2[i]);
+    }
   }
-};
-
-template <class Rule>
-__device__ void ForEach(i64 begin, i64 end, Rule rule) {
-  for (i64 i = begin + threadIdx.x; i < end; i += blockDim.x) rule(i);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
     Update(const __grid_constant__ Batch batch) {
+  using namespace fleet::optim;
   int k = 0;
   while (k + 1 < batch.count &&
          (int)blockIdx.x >= batch.one[k + 1].first_block) {
@@ -295,148 +306,29 @@ extern "C" __global__ void __launch_bounds__(256)
   const One& u = batch.one[k];
   const i64 begin = (i64)((int)blockIdx.x - u.first_block) * kChunk;
   const i64 end = begin + kChunk < u.size ? begin + kChunk : u.size;
-  float* p = u.p;
-  const float* raw = u.g;
-  float* s0 = u.state[0];
-  float* s1 = u.state[1];
-  float* s2 = u.state[2];
   const double rate = (u.rate == nullptr ? 1.0 : (double)*u.rate) * u.factor;
-  const float keep = (float)(1.0 - rate * u.decoupled);
-  const Adjusted gradient = {u.scale, u.low, u.high, u.l1, u.l2};
-  const double* n = batch.number;
-  const float lr = (float)rate;
-  switch (batch.rule) {
-    case 0:  // sgd
-      ForEach(begin, end, [=](i64 i) {
-        p[i] = p[i] * keep - lr * gradient(raw[i], p[i]);
-      });
-      break;
-    case 1: {  // momentum: mu
-      const float mu = (float)n[0];
-      const float direct = batch.flag ? 1.0f : 0.0f;
-      const float along = batch.flag ? mu : 1.0f;
-      ForEach(begin, end, [=](i64 i) {
-        const float value = p[i] * keep;
-        const float g = gradient(raw[i], p[i]);
-        const float v = mu * s0[i] + g;
-        s0[i] = v;
-        p[i] = value - lr * (g * direct + v * along);
-      });
-      break;
-    }
-    case 2: {  // adam: beta1, beta2, epsilon
-      const double correction = sqrt(1.0 - (double)*u.power[1]);
-      const float step =
-          (float)(rate * correction / (1.0 - (double)*u.power[0]));
-      const float epsilon = (float)(n[2] * correction);
-      const float beta1 = (float)n[0], beta2 = (float)n[1];
-      const float rest1 = (float)(1.0 - n[0]), rest2 = (float)(1.0 - n[1]);
-      ForEach(begin, end, [=](i64 i) {
-        const float value = p[i] * keep;
-        const float g = gradient(raw[i], p[i]);
-        const float m = beta1 * s0[i] + rest1 * g;
-        const float v = beta2 * s1[i] + rest2 * g * g;
-        s0[i] = m;
-        s1[i] = v;
-        p[i] = value - step * (m / (sqrtf(v) + epsilon));
-      });
-      break;
-    }
-    case 3: {  // adagrad: epsilon
-      const float epsilon = (float)n[0];
-      ForEach(begin, end, [=](i64 i) {
-        const float value = p[i] * keep;
-        const float g = gradient(raw[i], p[i]);
-        const float s = s0[i] + g * g;
-        s0[i] = s;
-        p[i] = value - lr * g / (sqrtf(s) + epsilon);
-      });
-      break;
-    }
-    case 4: {  // adamax: beta1, beta2, epsilon
-      const float step = (float)(rate / (1.0 - (double)*u.power[0]));
-      const float beta1 = (float)n[0], beta2 = (float)n[1];
-      const float rest1 = (float)(1.0 - n[0]), epsilon = (float)n[2];
-      ForEach(begin, end, [=](i64 i) {
-        const float value = p[i] * keep;
-        const float g = gradient(raw[i], p[i]);
-        const float m = beta1 * s0[i] + rest1 * g;
-        const float size = fabsf(g);
-        const float shrunk = beta2 * s1[i] + epsilon;
-        const float most = size > shrunk ? size : shrunk;
-        s0[i] = m;
-        s1[i] = most;
-        p[i] = value - step * (m / most);
-      });
-      break;
-    }
-    case 5: {  // rmsprop: rho, epsilon, momentum
-      const float rho = (float)n[0], rest = (float)(1.0 - n[0]);
-      const float epsilon = (float)n[1], momentum = (float)n[2];
-      const bool centered = batch.flag != 0;
-      ForEach(begin, end, [=](i64 i) {
-        const float value = p[i] * keep;
-        const float g = gradient(raw[i], p[i]);
-        const float s = rho * s1[i] + rest * g * g;
-        float a = 0;
-        if (centered) {
-          a = rho * s2[i] + rest * g;
-          s2[i] = a;
-        }
-        const float b =
-            momentum * s0[i] + lr * g / sqrtf(s - a * a + epsilon);
-        s1[i] = s;
-        s0[i] = b;
-        p[i] = value - b;
-      });
-      break;
-    }
-    case 6: {  // adadelta: rho, epsilon
-      const float rho = (float)n[0], rest = (float)(1.0 - n[0]);
-      const float epsilon = (float)n[1];
-      ForEach(begin, end, [=](i64 i) {
-        const float value = p[i] * keep;
-        const float g = gradient(raw[i], p[i]);
-        const float s = rho * s0[i] + rest * g * g;
-        const float d = sqrtf((s1[i] + epsilon) / (s + epsilon)) * g;
-        s0[i] = s;
-        s1[i] = rho * s1[i] + rest * d * d;
-        p[i] = value - lr * d;
-      });
-      break;
-    }
-    case 7: {  // ftrl: l1, l2, power
-      if (rate == 0) break;
-      const float inverse = (float)(1.0 / rate);
-      const float l1 = (float)(n[0] + 1e-10);
-      const float twice_l2 = (float)(2.0 * (n[1] + 1e-10));
-      const float exponent = (float)-n[2];
-      const bool square = n[2] == -0.5;
-      ForEach(begin, end, [=](i64 i) {
-        const float value = p[i] * keep;
-        const float g = gradient(raw[i], p[i]);
-        const float sum = s0[i] + g * g;
-        const float after = square ? sqrtf(sum) : powf(sum, exponent);
-        const float before = square ? sqrtf(s0[i]) : powf(s0[i], exponent);
-        const float z = s1[i] + g - (after - before) * inverse * value;
-        s0[i] = sum;
-        s1[i] = z;
-        const float pull = z > 0 ? l1 : -l1;
-        p[i] = fabsf(z) <= l1 ? 0.0f
-                              : (pull - z) / (after * inverse + twice_l2);
-      });
-      break;
-    }
+  const Adjusted<float> gradient = {u.scale, u.low, u.high, u.l1, u.l2};
+  StepInput in = {{batch.number[0], batch.number[1], batch.number[2],
+                   batch.number[3]},
+                  rate,
+                  {1.0, 1.0}};
+  for (int j = 0; j < 2; ++j) {
+    if (u.power[j] != nullptr) in.power[j] = (double)*u.power[j];
   }
+  WithStep<float>(batch.rule, in, [&](const auto& step) {
+    ForEach(u, begin, end, rate, gradient, step);
+  });
 }
 
 extern "C" __global__ void Advance(const __grid_constant__ Powers powers) {
   const int i = threadIdx.x;
   if (i >= powers.count) return;
-  float* first = powers.first[i];
-  float* second = powers.second[i];
-  if (first != nullptr) *first = (float)((double)*first * powers.base[0]);
-  if (second != nullptr) *second = (float)((double)*second * powers.base[1]);
+  float* both[2] = {powers.first[i], powers.second[i]};
+  for (int k = 0; k < 2; ++k) {
+    if (both[k] == nullptr) continue;
+    *both[k] =
+        fleet::optim::AdvancedPower(powers.rule, *both[k], powers.base[k]);
+  }
 }
 )cuda";
 

@@ -144,7 +144,7 @@ void KernelTable::AddChecked(const char* name, KernelFn forward,
 }
 
 void KernelTable::OnMemory(std::string_view name, BareForm forward,
-                           BareForm backward) {
+                           BareForm backward, LayoutRule layout) {
   auto it = ops_.find(name);
   FLEET_CHECK(it != ops_.end(), "a form over bare memory of an op without ",
               "kernel: ", name);
@@ -155,6 +155,7 @@ void KernelTable::OnMemory(std::string_view name, BareForm forward,
               " has no backward kernel");
   op.bare_forward = forward;
   op.bare_backward = backward;
+  op.layout = layout;
 }
 
 const Op* KernelTable::Find(std::string_view name) const {

@@ -180,6 +180,14 @@ struct Op {
   KernelFn backward;  // nullptr for an op without gradient
   BareForm bare_forward = nullptr;
   BareForm bare_backward = nullptr;
+  LayoutRule layout = nullptr;  // none: ImageLayout::kAsDefined
+
+  BareForm bare(bool backward_call) const {
+    return backward_call ? bare_backward : bare_forward;
+  }
+  ImageLayout LayoutOf(const BareCall& call) const {
+    return layout == nullptr ? ImageLayout::kAsDefined : layout(call);
+  }
 };
 
 // All kernels of one process. Filled once, then only read.
@@ -203,9 +211,10 @@ class KernelTable {
     AddChecked(name, F::Run, F::Signature(), B::Run, B::Signature());
   }
 
-  // Adds forms over bare memory to an op that is there (bare.h); nullptr:
-  // there is none.
-  void OnMemory(std::string_view name, BareForm forward, BareForm backward);
+  // Adds forms over bare memory to an op that is there (bare.h), and how they
+  // want images to lie; nullptr: there is none.
+  void OnMemory(std::string_view name, BareForm forward, BareForm backward,
+                LayoutRule layout = nullptr);
 
   const Op* Find(std::string_view name) const;  // nullptr: no such op
   std::vector<const Op*> All() const;           // sorted by name

@@ -21,6 +21,7 @@ OpLibrary::OpLibrary() {
   AddConvKernels(kernels_);
   AddPoolKernels(kernels_);
   AddNormKernels(kernels_);
+  AddBatchNormKernels(kernels_);
   AddEmbeddingKernels(kernels_);
   AddDropoutKernels(kernels_);
   AddPadKernels(kernels_);
@@ -37,6 +38,12 @@ OpLibrary::OpLibrary() {
   AddSearchKernels(kernels_);
   AddCreationKernels(kernels_);
   AddRandomKernels(kernels_);
+  AddBinaryForms(kernels_);
+  AddMatmulForms(kernels_);
+  AddConvForms(kernels_);
+  AddPoolForms(kernels_);
+  AddCrossEntropyForms(kernels_);
+  AddViewForms(kernels_);
   for (const program::OpDef* def : definitions_.All()) {
     FLEET_CHECK(def->external || kernels_.Find(def->name) != nullptr,
                 "op without kernel: ", def->name);

@@ -35,6 +35,7 @@ void AddActivationKernels(KernelTable& kernels);
 void AddConvKernels(KernelTable& kernels);
 void AddPoolKernels(KernelTable& kernels);
 void AddNormKernels(KernelTable& kernels);
+void AddBatchNormKernels(KernelTable& kernels);
 void AddEmbeddingKernels(KernelTable& kernels);
 void AddDropoutKernels(KernelTable& kernels);
 void AddPadKernels(KernelTable& kernels);
@@ -49,8 +50,14 @@ void AddSearchKernels(KernelTable& kernels);
 void AddCreationKernels(KernelTable& kernels);
 void AddRandomKernels(KernelTable& kernels);
 
-// Forms over bare memory that stand in a file of their own, for their group.
-void AddCrossEntropyForms(KernelTable& kernels);  // cross_entropy_bare.cc
+// Forms over bare memory that stand in a file of their own, <group>_bare.cc;
+// after all kernels.
+void AddBinaryForms(KernelTable& kernels);
+void AddMatmulForms(KernelTable& kernels);
+void AddConvForms(KernelTable& kernels);
+void AddPoolForms(KernelTable& kernels);
+void AddCrossEntropyForms(KernelTable& kernels);
+void AddViewForms(KernelTable& kernels);
 
 }  // namespace fleet::ops
 

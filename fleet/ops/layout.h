@@ -24,7 +24,7 @@ inline at::Tensor BackToLayout(const at::Tensor& x, bool channels_last) {
 }
 
 // One number per dimension from a list that may hold one for all.
-inline std::vector<int64_t> Spread(at::IntArrayRef list, size_t rank) {
+inline std::vector<int64_t> PerDimension(at::IntArrayRef list, size_t rank) {
   if (list.size() == 1) return std::vector<int64_t>(rank, list[0]);
   return list.vec();
 }

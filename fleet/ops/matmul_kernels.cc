@@ -13,6 +13,7 @@
 #include "fleet/ops/gpu_kernels.h"
 #include "fleet/ops/kernels.h"
 #include "fleet/ops/reduction.h"
+#include "fleet/ops/sums.h"
 
 namespace fleet::ops {
 namespace {

@@ -2,20 +2,14 @@
 #include <algorithm>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mean.h>
-#include <ATen/ops/native_batch_norm.h>
-#include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/native_group_norm.h>
 #include <ATen/ops/native_group_norm_backward.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
-#include <ATen/ops/ones_like.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/sum.h>
-#include <ATen/ops/zeros_like.h>
 
 #include "fleet/ops/cpu_path.h"
 #include "fleet/ops/kernels.h"
@@ -32,92 +26,6 @@ using Three = std::tuple<Tensor, Tensor, Tensor>;
 std::optional<Tensor> Maybe(const Tensor& x) {
   if (!x.defined()) return std::nullopt;
   return x;
-}
-
-// ---- batch norm
-
-// running = momentum * running + (1 - momentum) * batch; the variance is that
-// of the batch itself, not an estimate from it.
-void UpdateRunning(const Tensor& mean, const Tensor& variance,
-                   const Tensor& batch_mean, const Tensor& inverse_deviation,
-                   double momentum, double epsilon) {
-  Tensor inverse = inverse_deviation;
-  if (FastOnCpu(mean, variance, batch_mean, inverse) && mean.is_contiguous() &&
-      variance.is_contiguous()) {
-    float* m = mean.mutable_data_ptr<float>();
-    float* v = variance.mutable_data_ptr<float>();
-    const float* bm = batch_mean.const_data_ptr<float>();
-    const float* inv = inverse.const_data_ptr<float>();
-    auto keep = static_cast<float>(momentum), take = 1 - keep;
-    for (int64_t i = 0; i < mean.numel(); ++i) {
-      float bv = static_cast<float>(1.0 / (double{inv[i]} * inv[i]) - epsilon);
-      m[i] = keep * m[i] + take * bm[i];
-      v[i] = keep * v[i] + take * std::max(bv, 0.0f);
-    }
-    mean.unsafeGetTensorImpl()->bump_version();
-    variance.unsafeGetTensorImpl()->bump_version();
-    return;
-  }
-  Tensor batch_variance = (1 / (inverse * inverse) - epsilon).clamp_min(0);
-  mean.mul_(momentum).add_(batch_mean.reshape(mean.sizes()), 1 - momentum);
-  variance.mul_(momentum).add_(batch_variance.reshape(variance.sizes()),
-                               1 - momentum);
-}
-
-Three BatchNorm(const Tensor& x, const Tensor& mean, const Tensor& variance,
-                const Tensor& scale, const Tensor& bias, double momentum,
-                double epsilon, bool is_test, bool use_global_stats,
-                const std::string& data_layout) {
-  bool last = program::ChannelsLast(data_layout);
-  Tensor in = ChannelsFirst(x, last);
-  TORCH_CHECK(in.dim() >= 2 && in.size(1) == mean.numel() &&
-                  mean.numel() == variance.numel() &&
-                  (!scale.defined() || scale.numel() == mean.numel()) &&
-                  (!bias.defined() || bias.numel() == mean.numel()),
-              "channels do not fit");
-  if (is_test || use_global_stats) {
-    auto [out, unused_mean, unused_deviation] =
-        at::native_batch_norm(in, Maybe(scale), Maybe(bias), mean, variance,
-                              false, 1 - momentum, epsilon);
-    return {BackToLayout(out, last), mean.clone(), variance.clone()};
-  }
-  if (x.numel() == 0) {
-    return {at::empty_like(x), at::zeros_like(mean), at::ones_like(mean)};
-  }
-  auto [out, batch_mean, inverse] =
-      at::native_batch_norm(in, Maybe(scale), Maybe(bias), std::nullopt,
-                            std::nullopt, true, 1 - momentum, epsilon);
-  UpdateRunning(mean, variance, batch_mean, inverse, momentum, epsilon);
-  return {BackToLayout(out, last), batch_mean, inverse};
-}
-
-Three BatchNormGrad(const Tensor& x, const Tensor& scale,
-                    const Tensor& saved_mean, const Tensor& saved_variance,
-                    const Tensor& dout, double, double epsilon, bool is_test,
-                    bool use_global_stats, const std::string& data_layout,
-                    GradNeeds needs) {
-  bool last = program::ChannelsLast(data_layout);
-  bool training = !is_test && !use_global_stats;
-  if (x.numel() == 0) {
-    return {at::zeros_like(x), at::zeros_like(saved_mean),
-            at::zeros_like(saved_mean)};
-  }
-  std::optional<Tensor> running_mean, running_variance, mean, inverse;
-  if (training) {
-    mean = saved_mean;
-    inverse = saved_variance;
-  } else {
-    running_mean = saved_mean;
-    running_variance = saved_variance;
-    // On CUDA these two must be there, and say by their size that they are not.
-    mean = inverse = at::empty({0}, x.options());
-  }
-  auto [dx, dscale, dbias] = at::native_batch_norm_backward(
-      ChannelsFirst(dout, last), ChannelsFirst(x, last), Maybe(scale),
-      running_mean, running_variance, mean, inverse, training, epsilon,
-      {needs[0], needs[1], needs[2]});
-  if (dx.defined()) dx = BackToLayout(dx, last);
-  return {dx, dscale, dbias};
 }
 
 // ---- layer norm
@@ -266,7 +174,6 @@ Three InstanceNormGrad(const Tensor& x, const Tensor& scale, const Tensor& mean,
 }  // namespace
 
 void AddNormKernels(KernelTable& k) {
-  k.Add<BatchNorm, BatchNormGrad>("batch_norm");
   k.Add<LayerNorm, LayerNormGrad>("layer_norm");
   k.Add<GroupNorm, GroupNormGrad>("group_norm");
   k.Add<L2Normalize, L2NormalizeGrad>("norm");

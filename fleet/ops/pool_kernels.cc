@@ -307,7 +307,7 @@ Tensor AvgPoolGrad(const Tensor& input, const Tensor& dout,
 // The output size for the image form of `x`; -1 keeps the input's.
 std::vector<int64_t> ImageSize(const Tensor& x, at::IntArrayRef output_size) {
   size_t rank = x.dim() - 2;
-  std::vector<int64_t> size = Spread(output_size, rank);
+  std::vector<int64_t> size = PerDimension(output_size, rank);
   TORCH_CHECK(size.size() == rank, "output_size does not fit");
   for (size_t i = 0; i < rank; ++i) {
     if (size[i] < 0) size[i] = x.size(i + 2);

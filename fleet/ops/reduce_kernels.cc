@@ -22,6 +22,7 @@
 #include "fleet/ops/elementwise.h"
 #include "fleet/ops/kernels.h"
 #include "fleet/ops/reduction.h"
+#include "fleet/ops/sums.h"
 #include "fleet/ops/update/merged_rows.h"
 #include "fleet/optim/clip.h"
 
@@ -30,72 +31,82 @@ namespace {
 
 using at::Tensor;
 
-// The sum of all elements, in double. Eight running sums, since an addition
-// waits four cycles for the one before.
-double SmallSum(const Tensor& x) {
-  const float* p = x.const_data_ptr<float>();
-  const int64_t n = x.numel();
-  double sums[8] = {};
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    for (int64_t lane = 0; lane < 8; ++lane) sums[lane] += p[i + lane];
-  }
-  for (; i < n; ++i) sums[i % 8] += p[i];
-  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) +
-         ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+// ---- sums and means
+
+float TotalOf(int64_t n, const float* x, bool mean) {
+  const double sum = Total(n, x);
+  return static_cast<float>(mean ? sum / static_cast<double>(n) : sum);
 }
 
-// Whether all of a small tensor goes into one number.
-bool IsSmallTotal(const Tensor& x, at::IntArrayRef dim, bool all) {
-  return (all || dim.empty() || x.dim() == 1) && SmallOnCpu(x);
+// What each of n elements gets from the gradient of their total.
+float ShareOf(int64_t n, float dout, bool mean) {
+  return mean ? static_cast<float>(dout / static_cast<double>(n)) : dout;
 }
 
-Tensor Filled(at::IntArrayRef shape, const Tensor& like, double value) {
+// Whether all of X, which is bare floats, goes into one number.
+bool IsFastTotal(const Tensor& x, const std::vector<int64_t>& axes) {
+  return FastOnCpu(x) && x.numel() > 0 && ReducedCount(x, axes) == x.numel();
+}
+
+Tensor Filled(at::IntArrayRef shape, const Tensor& like, float value) {
   Tensor out = at::empty(shape, like.options());
-  std::fill_n(out.mutable_data_ptr<float>(), out.numel(),
-              static_cast<float>(value));
+  std::fill_n(out.mutable_data_ptr<float>(), out.numel(), value);
   return out;
 }
 
-// A total as shape [1], or as many ones as x has dimensions.
-Tensor Total(const Tensor& x, bool keep, double value) {
-  std::vector<int64_t> shape(keep && x.dim() > 0 ? x.dim() : 1, 1);
-  return Filled(shape, x, value);
-}
-
-Tensor Sum(const Tensor& given, at::IntArrayRef dim, bool keep, bool all) {
-  const Tensor x = Packed(given);
-  std::vector<int64_t> axes = ReducedAxes(x, dim, all);
-  if (IsSmallTotal(x, dim, all)) return Total(x, keep, SmallSum(x));
-  return AtLeast1D(at::sum(x, axes, keep, x.scalar_type()));
-}
-Tensor SumGrad(const Tensor& x, const Tensor& dout, at::IntArrayRef dim, bool,
-               bool all) {
-  if (IsSmallTotal(x, dim, all) && SmallOnCpu(dout)) {
-    return Filled(x.sizes(), dout, *dout.const_data_ptr<float>());
-  }
-  return KeepAxes(dout, x, ReducedAxes(x, dim, all)).expand(x.sizes());
-}
-
-Tensor Mean(const Tensor& given, at::IntArrayRef dim, bool keep, bool all) {
-  const Tensor x = Packed(given);
-  TORCH_CHECK(x.is_floating_point() || x.is_complex(),
+template <bool kMean>
+Tensor Sum(const Tensor& x, at::IntArrayRef dim, bool keep, bool all) {
+  TORCH_CHECK(!kMean || x.is_floating_point() || x.is_complex(),
               "the mean of integers is not one: cast X to a floating-point "
               "type first");
-  std::vector<int64_t> axes = ReducedAxes(x, dim, all);
-  if (IsSmallTotal(x, dim, all)) {
-    return Total(x, keep, SmallSum(x) / static_cast<double>(x.numel()));
+  const std::vector<int64_t> axes = ReducedAxes(x, dim, all);
+  if (IsFastTotal(x, axes)) {
+    const int64_t left = x.dim() - static_cast<int64_t>(axes.size());
+    const std::vector<int64_t> ones(std::max<int64_t>(keep ? x.dim() : left, 1),
+                                    1);
+    return Filled(
+        ones, x,
+        TotalOf(x.numel(), x.expect_contiguous()->const_data_ptr<float>(),
+                kMean));
   }
-  return AtLeast1D(at::mean(x, axes, keep));
+  const Tensor packed = Packed(x);
+  return AtLeast1D(kMean ? at::mean(packed, axes, keep)
+                         : at::sum(packed, axes, keep, x.scalar_type()));
 }
-Tensor MeanGrad(const Tensor& x, const Tensor& dout, at::IntArrayRef dim, bool,
-                bool all) {
-  std::vector<int64_t> axes = ReducedAxes(x, dim, all);
-  if (IsSmallTotal(x, dim, all) && SmallOnCpu(dout)) {
-    double share = *dout.const_data_ptr<float>();
-    return Filled(x.sizes(), dout, share / static_cast<double>(x.numel()));
+
+template <bool kMean>
+Tensor SumGrad(const Tensor& x, const Tensor& dout, at::IntArrayRef dim, bool,
+               bool all) {
+  const std::vector<int64_t> axes = ReducedAxes(x, dim, all);
+  if (IsFastTotal(x, axes) && FastOnCpu(dout)) {
+    const float share =
+        ShareOf(x.numel(), *dout.const_data_ptr<float>(), kMean);
+    if (x.numel() <= kSmallNumel) return Filled(x.sizes(), dout, share);
+    return Filled({1}, dout, share).expand(x.sizes());
   }
-  return (KeepAxes(dout, x, axes) / ReducedCount(x, axes)).expand(x.sizes());
+  Tensor kept = KeepAxes(dout, x, axes);
+  return (kMean ? kept / ReducedCount(x, axes) : kept).expand(x.sizes());
+}
+
+template <bool kMean>
+bool SumForm(BareCall& c) {
+  const int x = c.In(0), out = c.Out(0);
+  if (!c.AreFloat({x, out}) || c.numel(out) != 1) return false;
+  return c.Run({x}, [=, n = c.numel(x)](void* const* m) {
+    *FloatOut(m, out) = TotalOf(n, FloatIn(m, x), kMean);
+  });
+}
+
+template <bool kMean>
+bool SumGradForm(BareCall& c) {
+  const int dout = c.In(1), dx = c.Out(0);
+  if (!c.AreFloat({dout, dx}) || c.numel(dout) != 1) return false;
+  const int64_t n = c.numel(dx);
+  const auto up = c.Constant(dout);
+  if (up && c.Fill(dx, ShareOf(n, *up, kMean))) return true;
+  return c.Run({dout}, [=](void* const* m) {
+    std::fill_n(FloatOut(m, dx), n, ShareOf(n, *FloatIn(m, dout), kMean));
+  });
 }
 
 // Every element that equals the extreme takes the gradient: all of it for max
@@ -229,12 +240,15 @@ Tensor ClipByNormGrad(const Tensor& x, const Tensor& dout, double max_norm) {
 }  // namespace
 
 void AddReduceKernels(KernelTable& k) {
-  k.Add<Sum, SumGrad>("reduce_sum");
-  k.Add<Mean, MeanGrad>("reduce_mean");
-  k.Add<[](const Tensor& x) { return Mean(x, {}, false, true); },
+  k.Add<Sum<false>, SumGrad<false>>("reduce_sum");
+  k.OnMemory("reduce_sum", SumForm<false>, SumGradForm<false>);
+  k.Add<Sum<true>, SumGrad<true>>("reduce_mean");
+  k.OnMemory("reduce_mean", SumForm<true>, SumGradForm<true>);
+  k.Add<[](const Tensor& x) { return Sum<true>(x, {}, false, true); },
         [](const Tensor& x, const Tensor& dout) {
-          return MeanGrad(x, dout, {}, false, true);
+          return SumGrad<true>(x, dout, {}, false, true);
         }>("mean");
+  k.OnMemory("mean", SumForm<true>, SumGradForm<true>);
   k.Add<SquaredNorm, SquaredNormGrad>("squared_l2_norm");
   k.Add<ClipByNorm, ClipByNormGrad>("clip_by_norm");
   k.Add<Max, ExtremeReduceGrad<false>>("reduce_max");

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/ops/sums.h"
 
+#include <vector>
+
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/randn.h>
@@ -35,6 +37,12 @@ TEST(Sums, AreTheSameInAnyNumberOfThreads) {
   at::set_num_threads(4);
   EXPECT_EQ(Total(kLength, In(x)), alone);
   at::set_num_threads(before);
+}
+
+TEST(ColumnSums, AddsTheRows) {
+  std::vector<float> x = {1, 2, 3, 4, 5, 6}, sums(3, -1.0f);
+  ColumnSums(2, 3, x.data(), sums.data());
+  EXPECT_EQ(sums, (std::vector<float>{5, 7, 9}));
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include <ATen/ops/ceil.h>
 #include <ATen/ops/cos.h>
 #include <ATen/ops/cosh.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/erf.h>
 #include <ATen/ops/exp.h>
@@ -47,6 +46,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "fleet/base/simd.h"
+#include "fleet/base/simd_blocks.h"
 #include "fleet/ops/cpu_path.h"
 #include "fleet/ops/elementwise.h"
 #include "fleet/ops/kernels.h"
@@ -56,54 +56,60 @@ namespace {
 
 using at::Tensor;
 
-template <auto Simd>
-Tensor SimdUnary(const Tensor& x) {
-  Tensor in = x.contiguous();
-  Tensor out = at::empty_like(in);
-  Simd(in.const_data_ptr<float>(), out.mutable_data_ptr<float>(), in.numel());
-  return out;
+// An operation that chains are made of, too.
+template <base::BlockOp kOp>
+void Block(const float* x, float* y, size_t n) {
+  static const base::BlockFunction function = base::FindBlockFunction(kOp);
+  function({.a = x, .out = y, .size = n});
 }
-
-template <auto Simd>
-Tensor SimdUnaryGrad(const Tensor& out, const Tensor& dout) {
-  Tensor y = out.contiguous(), dy = dout.contiguous();
-  Tensor dx = at::empty_like(y);
-  Simd(y.const_data_ptr<float>(), dy.const_data_ptr<float>(),
-       dx.mutable_data_ptr<float>(), y.numel());
-  return dx;
+template <base::BlockOp kOp>
+void BlockGrad(const float* x, const float* dy, float* dx, size_t n) {
+  static const base::BlockFunction function = base::FindBlockFunction(kOp);
+  function({.a = x, .b = dy, .out = dx, .size = n});
 }
 
 Tensor Tanh(const Tensor& x) {
-  return FastOnCpu(x) ? SimdUnary<base::Tanh>(x) : at::tanh(x);
+  return FastOnCpu(x) ? Elements<base::Tanh>(x) : at::tanh(x);
 }
 Tensor TanhGrad(const Tensor& out, const Tensor& dout) {
-  return FastOnCpu(out, dout) ? SimdUnaryGrad<base::TanhGrad>(out, dout)
+  return FastOnCpu(out, dout) ? Elements<base::TanhGrad>(out, dout)
                               : at::tanh_backward(dout, out);
 }
 
 Tensor Sigmoid(const Tensor& x) {
-  return FastOnCpu(x) ? SimdUnary<base::Sigmoid>(x) : at::sigmoid(x);
+  return FastOnCpu(x) ? Elements<base::Sigmoid>(x) : at::sigmoid(x);
 }
 Tensor SigmoidGrad(const Tensor& out, const Tensor& dout) {
-  return FastOnCpu(out, dout) ? SimdUnaryGrad<base::SigmoidGrad>(out, dout)
+  return FastOnCpu(out, dout) ? Elements<base::SigmoidGrad>(out, dout)
                               : at::sigmoid_backward(dout, out);
 }
 
 Tensor Exp(const Tensor& x) {
-  return FastOnCpu(x) ? SimdUnary<base::Exp>(x) : at::exp(x);
+  return FastOnCpu(x) ? Elements<base::Exp>(x) : at::exp(x);
+}
+
+constexpr OfOne kRelu = Block<base::BlockOp::kRelu>;
+constexpr OfTwo kReluGrad = BlockGrad<base::BlockOp::kReluGrad>;
+
+Tensor Relu(const Tensor& x) {
+  return FastOnCpu(x) ? Elements<kRelu>(x) : at::relu(x);
+}
+Tensor ReluGrad(const Tensor& out, const Tensor& dout) {
+  return FastOnCpu(out, dout) ? Elements<kReluGrad>(out, dout)
+                              : at::threshold_backward(dout, out, 0);
+}
+
+constexpr OfOne kSquare = Block<base::BlockOp::kSquare>;
+
+void FloatSquareGrad(const float* x, const float* dy, float* dx, size_t n) {
+  for (size_t i = 0; i < n; ++i) dx[i] = 2 * x[i] * dy[i];
 }
 
 Tensor Square(const Tensor& x) {
-  if (!SmallOnCpu(x)) return x * x;
-  return Map([](float a) { return a * a; }, x);
+  return FastOnCpu(x) ? Elements<kSquare>(x) : x * x;
 }
 Tensor SquareGrad(const Tensor& x, const Tensor& dout) {
-  if (!SmallOnCpu(x, dout)) return 2 * x * dout;
-  return Map([](float a, float d) { return 2 * a * d; }, x, dout);
-}
-
-Tensor ReluGrad(const Tensor& out, const Tensor& dout) {
-  return at::threshold_backward(dout, out, 0);
+  return FastOnCpu(x, dout) ? Elements<FloatSquareGrad>(x, dout) : 2 * x * dout;
 }
 
 Tensor MishGrad(const Tensor& x, const Tensor& dout) {
@@ -116,7 +122,23 @@ Tensor SiluGrad(const Tensor& x, const Tensor& dout) {
   return dout * (s * (1 + x * (1 - s)));
 }
 
+void FloatSoftsign(const float* x, float* y, size_t n) {
+  for (size_t i = 0; i < n; ++i) y[i] = x[i] / (1 + std::fabs(x[i]));
+}
+
+void FloatSoftsignGrad(const float* x, const float* dy, float* dx, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    const float d = 1 + std::fabs(x[i]);
+    dx[i] = dy[i] / (d * d);
+  }
+}
+
+Tensor Softsign(const Tensor& x) {
+  return FastOnCpu(x) ? Elements<FloatSoftsign>(x) : x / (1 + x.abs());
+}
+
 Tensor SoftsignGrad(const Tensor& x, const Tensor& dout) {
+  if (FastOnCpu(x, dout)) return Elements<FloatSoftsignGrad>(x, dout);
   Tensor d = 1 + x.abs();
   return dout / (d * d);
 }
@@ -164,7 +186,7 @@ void AddUnaryKernels(KernelTable& k) {
   k.Add<Tanh, TanhGrad>("tanh");
   k.Add<Sigmoid, SigmoidGrad>("sigmoid");
   k.Add<Exp, [](const Tensor& y, const Tensor& dy) { return dy * y; }>("exp");
-  k.Add<[](const Tensor& x) { return at::relu(x); }, ReluGrad>("relu");
+  k.Add<Relu, ReluGrad>("relu");
   k.Add<Sqrt, [](const Tensor& y, const Tensor& dy) { return dy / (2 * y); }>(
       "sqrt");
   k.Add<[](const Tensor& x) { return at::rsqrt(x); },
@@ -231,8 +253,7 @@ void AddUnaryKernels(KernelTable& k) {
         [](const Tensor& x, const Tensor&) { return at::zeros_like(x); }>(
       "sign");
   k.Add<[](const Tensor& x) { return at::silu(x); }, SiluGrad>("silu");
-  k.Add<[](const Tensor& x) { return x / (1 + x.abs()); }, SoftsignGrad>(
-      "softsign");
+  k.Add<Softsign, SoftsignGrad>("softsign");
   k.Add<[](const Tensor& x) { return x - at::tanh(x); },
         [](const Tensor& x, const Tensor& dy) {
           Tensor t = at::tanh(x);
@@ -252,6 +273,17 @@ void AddUnaryKernels(KernelTable& k) {
   k.Add<[](const Tensor& x) { return at::isnan(x); }>("isnan_v2");
   k.Add<[](const Tensor& x) { return at::isinf(x); }>("isinf_v2");
   k.Add<[](const Tensor& x) { return at::isfinite(x); }>("isfinite_v2");
+
+  k.OnMemory("tanh", ElementsForm<base::Tanh>, ElementsGradForm<base::TanhGrad>,
+             AnyLayout);
+  k.OnMemory("sigmoid", ElementsForm<base::Sigmoid>,
+             ElementsGradForm<base::SigmoidGrad>, AnyLayout);
+  k.OnMemory("relu", ElementsForm<kRelu>, ElementsGradForm<kReluGrad>,
+             AnyLayout);
+  k.OnMemory("softsign", ElementsForm<FloatSoftsign>,
+             ElementsGradForm<FloatSoftsignGrad>, AnyLayout);
+  k.OnMemory("square", ElementsForm<kSquare>, ElementsGradForm<FloatSquareGrad>,
+             AnyLayout);
 }
 
 }  // namespace fleet::ops

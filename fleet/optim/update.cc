@@ -2,12 +2,15 @@
 
 #include "fleet/optim/update.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <type_traits>
 #include <variant>
 
 #include "fleet/optim/cpu_targets.h"
+#include "fleet/optim/rule_steps.h"
 
 namespace fleet::optim {
 namespace {
@@ -18,33 +21,13 @@ struct Plain {
   FLEET_OPTIM_INLINE T operator()(T gradient, T) const { return gradient; }
 };
 
-// The gradient after clip and decay, in Paddle's order.
 template <class T>
-struct Adjusted {
-  explicit Adjusted(const Update<T>& update)
-      : scale(static_cast<T>(update.transform.scale)),
-        min(static_cast<T>(update.transform.min)),
-        max(static_cast<T>(update.transform.max)),
-        l1(static_cast<T>(update.decay.l1)),
-        l2(static_cast<T>(update.decay.l2)) {}
-
-  FLEET_OPTIM_INLINE T operator()(T gradient, T value) const {
-    T g = gradient * scale;
-    // Written so that NaN passes through.
-    g = g < min ? min : g;
-    g = g > max ? max : g;
-    const T sign = static_cast<T>((value > T(0)) - (value < T(0)));
-    // Zero times a value that is infinite would be NaN.
-    const T pull = l2 == T(0) ? T(0) : l2 * value;
-    return g + l1 * sign + pull;
-  }
-
-  T scale;
-  T min;
-  T max;
-  T l1;
-  T l2;
-};
+Adjusted<T> AdjustedBy(const Update<T>& update) {
+  return {static_cast<T>(update.transform.scale),
+          static_cast<T>(update.transform.min),
+          static_cast<T>(update.transform.max), static_cast<T>(update.decay.l1),
+          static_cast<T>(update.decay.l2)};
+}
 
 template <class T>
 bool IsPlain(const Update<T>& update) {
@@ -60,13 +43,34 @@ T Keep(const Update<T>& update) {
   return static_cast<T>(1.0 - update.learning_rate * update.decay.decoupled);
 }
 
-// The values of all slices of a parameter become what `step` says. It is given
-// the decayed value, the gradient and the element of each of the rule's states,
-// which it may change. `gradient` is Plain or Adjusted.
-template <size_t kStates, class T, class Gradient, class Step>
+// Steps find their rule by its place.
+template <RuleNumber kNumber, class Rule>
+constexpr bool kIsAt =
+    std::is_same_v<std::variant_alternative_t<kNumber, UpdateRule>, Rule>;
+static_assert(kIsAt<kSgd, Sgd> && kIsAt<kMomentum, Momentum> &&
+              kIsAt<kAdam, Adam> && kIsAt<kAdagrad, Adagrad> &&
+              kIsAt<kAdamax, Adamax> && kIsAt<kRmsProp, RmsProp> &&
+              kIsAt<kAdadelta, Adadelta> && kIsAt<kLamb, Lamb> &&
+              kIsAt<kLars, Lars> && kIsAt<kFtrl, Ftrl> &&
+              std::variant_size_v<UpdateRule> == kFtrl + 1);
+
+// What the steps of rule_steps.h are made from.
+template <class T>
+StepInput InputOf(const UpdateRule& rule, const Update<T>& update) {
+  StepInput in{{}, update.learning_rate, {1.0, 1.0}};
+  std::visit(CopyNumbers{in.number}, rule);
+  for (size_t k = 0; k < PowerNames(rule).size(); ++k) {
+    in.power[k] = *update.powers[k];
+  }
+  return in;
+}
+
+// The values of all slices of a parameter become what `step` says. `gradient`
+// is Plain or Adjusted.
+template <class T, class Gradient, class Step>
 FLEET_OPTIM_INLINE void ForEach(const Update<T>& update, Gradient gradient,
                                 Step step) {
-  static_assert(kStates <= kMaxState);
+  static_assert(Step::kStates <= kMaxState);
   const T keep = Keep(update);
   for (const Slice<T>& slice : update.slices) {
     T* __restrict p = slice.values;
@@ -78,131 +82,14 @@ FLEET_OPTIM_INLINE void ForEach(const Update<T>& update, Gradient gradient,
     for (int64_t i = 0; i < slice.size; ++i) {
       const T value = p[i] * keep;
       const T g = gradient(raw[i], p[i]);
-      if constexpr (kStates == 0) p[i] = step(value, g);
-      if constexpr (kStates == 1) p[i] = step(value, g, s0[i]);
-      if constexpr (kStates == 2) p[i] = step(value, g, s0[i], s1[i]);
-      if constexpr (kStates == 3) p[i] = step(value, g, s0[i], s1[i], s2[i]);
+      if constexpr (Step::kStates == 0) p[i] = step(value, g);
+      if constexpr (Step::kStates == 1) p[i] = step(value, g, s0[i]);
+      if constexpr (Step::kStates == 2) p[i] = step(value, g, s0[i], s1[i]);
+      if constexpr (Step::kStates == 3) {
+        p[i] = step(value, g, s0[i], s1[i], s2[i]);
+      }
     }
   }
-}
-
-// Below, one function per rule. Scalars are worked out in double and rounded
-// once.
-
-template <class T, class Gradient>
-FLEET_OPTIM_INLINE void Run(const Sgd&, const Update<T>& update,
-                            Gradient gradient) {
-  const T lr = static_cast<T>(update.learning_rate);
-  ForEach<0>(update, gradient,
-             [=](T value, T g)
-                 __attribute__((always_inline)) { return value - lr * g; });
-}
-
-template <class T, class Gradient>
-FLEET_OPTIM_INLINE void Run(const Momentum& rule, const Update<T>& update,
-                            Gradient gradient) {
-  const T lr = static_cast<T>(update.learning_rate);
-  const T mu = static_cast<T>(rule.mu);
-  // The step is g * direct + v * along.
-  const T direct = rule.nesterov ? T(1) : T(0);
-  const T along = rule.nesterov ? mu : T(1);
-  ForEach<1>(update, gradient,
-             [=](T value, T g, T& velocity) __attribute__((always_inline)) {
-               velocity = mu * velocity + g;
-               return value - lr * (g * direct + velocity * along);
-             });
-}
-
-template <class T, class Gradient>
-FLEET_OPTIM_INLINE void Run(const Adam& rule, const Update<T>& update,
-                            Gradient gradient) {
-  const double correction2 = std::sqrt(1.0 - double{*update.powers[1]});
-  const T lr = static_cast<T>(update.learning_rate * correction2 /
-                              (1.0 - double{*update.powers[0]}));
-  const T epsilon = static_cast<T>(rule.epsilon * correction2);
-  const T beta1 = static_cast<T>(rule.beta1);
-  const T beta2 = static_cast<T>(rule.beta2);
-  const T rest1 = static_cast<T>(1.0 - rule.beta1);
-  const T rest2 = static_cast<T>(1.0 - rule.beta2);
-  ForEach<2>(update, gradient,
-             [=](T value, T g, T& m, T& v) __attribute__((always_inline)) {
-               m = beta1 * m + rest1 * g;
-               v = beta2 * v + rest2 * g * g;
-               return value - lr * (m / (std::sqrt(v) + epsilon));
-             });
-}
-
-template <class T, class Gradient>
-FLEET_OPTIM_INLINE void Run(const Adagrad& rule, const Update<T>& update,
-                            Gradient gradient) {
-  const T lr = static_cast<T>(update.learning_rate);
-  const T epsilon = static_cast<T>(rule.epsilon);
-  ForEach<1>(update, gradient,
-             [=](T value, T g, T& moment) __attribute__((always_inline)) {
-               moment = moment + g * g;
-               return value - lr * g / (std::sqrt(moment) + epsilon);
-             });
-}
-
-template <class T, class Gradient>
-FLEET_OPTIM_INLINE void Run(const Adamax& rule, const Update<T>& update,
-                            Gradient gradient) {
-  const T lr =
-      static_cast<T>(update.learning_rate / (1.0 - double{*update.powers[0]}));
-  const T epsilon = static_cast<T>(rule.epsilon);
-  const T beta1 = static_cast<T>(rule.beta1);
-  const T beta2 = static_cast<T>(rule.beta2);
-  const T rest1 = static_cast<T>(1.0 - rule.beta1);
-  ForEach<2>(update, gradient,
-             [=](T value, T g, T& m, T& norm) __attribute__((always_inline)) {
-               m = beta1 * m + rest1 * g;
-               const T size = std::abs(g);
-               const T shrunk = beta2 * norm + epsilon;
-               norm = size > shrunk ? size : shrunk;
-               return value - lr * (m / norm);
-             });
-}
-
-template <class T, class Gradient>
-FLEET_OPTIM_INLINE void Run(const RmsProp& rule, const Update<T>& update,
-                            Gradient gradient) {
-  const T lr = static_cast<T>(update.learning_rate);
-  const T epsilon = static_cast<T>(rule.epsilon);
-  const T rho = static_cast<T>(rule.rho);
-  const T rest = static_cast<T>(1.0 - rule.rho);
-  const T momentum = static_cast<T>(rule.momentum);
-  // Not centered, the mean gradient is zero and stays so.
-  const T rest_mean = rule.centered ? rest : T(0);
-  ForEach<3>(
-      update, gradient,
-      [=](T value, T g, T& step, T& mean_square, T& mean_grad)
-          __attribute__((always_inline)) {
-            mean_square = rho * mean_square + rest * g * g;
-            mean_grad = rho * mean_grad + rest_mean * g;
-            step = momentum * step +
-                   lr * g /
-                       std::sqrt(mean_square - mean_grad * mean_grad + epsilon);
-            return value - step;
-          });
-}
-
-template <class T, class Gradient>
-FLEET_OPTIM_INLINE void Run(const Adadelta& rule, const Update<T>& update,
-                            Gradient gradient) {
-  const T lr = static_cast<T>(update.learning_rate);
-  const T epsilon = static_cast<T>(rule.epsilon);
-  const T rho = static_cast<T>(rule.rho);
-  const T rest = static_cast<T>(1.0 - rule.rho);
-  ForEach<2>(update, gradient,
-             [=](T value, T g, T& squared_grad, T& squared_update)
-                 __attribute__((always_inline)) {
-                   squared_grad = rho * squared_grad + rest * g * g;
-                   const T d = std::sqrt((squared_update + epsilon) /
-                                         (squared_grad + epsilon)) *
-                               g;
-                   squared_update = rho * squared_update + rest * d * d;
-                   return value - lr * d;
-                 });
 }
 
 // Two passes: the first moves the moments and takes the norms, the second works
@@ -300,86 +187,51 @@ FLEET_OPTIM_INLINE void Run(const Lars& rule, const Update<T>& update,
   }
 }
 
-template <class T, class Gradient, class Root>
-FLEET_OPTIM_INLINE void RunFtrl(const Ftrl& rule, const Update<T>& update,
-                                Gradient gradient, Root root) {
-  const T inverse_lr = static_cast<T>(1.0 / update.learning_rate);
-  const T l1 = static_cast<T>(rule.l1 + 1e-10);
-  const T twice_l2 = static_cast<T>(2.0 * (rule.l2 + 1e-10));
-  ForEach<2>(
-      update, gradient,
-      [=](T value, T g, T& squared, T& linear) __attribute__((always_inline)) {
-        const T n = squared + g * g;
-        const T root_n = root(n);
-        const T z = linear + g - (root_n - root(squared)) * inverse_lr * value;
-        squared = n;
-        linear = z;
-        const T pull = z > T(0) ? l1 : -l1;
-        // Asked the other way round, a NaN would become a zero.
-        return std::abs(z) <= l1
-                   ? T(0)
-                   : (pull - z) / (root_n * inverse_lr + twice_l2);
-      });
-}
-
 template <class T, class Gradient>
-FLEET_OPTIM_INLINE void Run(const Ftrl& rule, const Update<T>& update,
+FLEET_OPTIM_INLINE void Run(const UpdateRule& rule, const Update<T>& update,
                             Gradient gradient) {
-  // A warm-up begins with a rate of zero: nothing changes then, as with other
-  // rules. The formula would make `linear` infinite.
-  if (update.learning_rate == 0.0) return;
-  if (rule.power == -0.5) {
-    RunFtrl(rule, update, gradient,
-            [](T x) __attribute__((always_inline)) { return std::sqrt(x); });
-  } else {
-    const T exponent = static_cast<T>(-rule.power);
-    RunFtrl(rule, update, gradient,
-            [exponent](T x) __attribute__((always_inline)) {
-              return std::pow(x, exponent);
-            });
+  if (const Lamb* lamb = std::get_if<Lamb>(&rule)) {
+    return Run(*lamb, update, gradient);
   }
+  if (const Lars* lars = std::get_if<Lars>(&rule)) {
+    return Run(*lars, update, gradient);
+  }
+  WithStep<T>(static_cast<int>(rule.index()), InputOf(rule, update),
+              [&](const auto& step) __attribute__((always_inline)) {
+                ForEach(update, gradient, step);
+              });
 }
 
-template <class T, class Rule>
-FLEET_OPTIM_INLINE void AdvancePowers(const Rule& rule,
-                                      const Update<T>& update) {
-  if constexpr (std::is_same_v<Rule, Adamax>) {
-    // As the operation that does so in programs.
-    *update.powers[0] *= static_cast<T>(rule.beta1);
-  } else if constexpr (Rule::kPowers.size() > 0) {
-    *update.powers[0] = static_cast<T>(*update.powers[0] * rule.beta1);
-  }
-  if constexpr (Rule::kPowers.size() > 1) {
-    *update.powers[1] = static_cast<T>(*update.powers[1] * rule.beta2);
-  }
-}
-
-template <class T, class Rule>
-FLEET_OPTIM_INLINE void RunAll(const Rule& rule,
+template <class T>
+FLEET_OPTIM_INLINE void RunAll(const UpdateRule& rule,
                                std::span<const Update<T>> updates) {
   for (const Update<T>& update : updates) {
     if (IsPlain(update)) {
       Run(rule, update, Plain<T>());
     } else {
-      Run(rule, update, Adjusted<T>(update));
+      Run(rule, update, AdjustedBy(update));
     }
-    AdvancePowers(rule, update);
+    for (size_t k = 0; k < PowerNames(rule).size(); ++k) {
+      T& power = *update.powers[k];
+      power = AdvancedPower(static_cast<int>(rule.index()), power,
+                            PowerBase(rule, k));
+    }
   }
 }
 
-template <class T, class Rule>
-void RunBaseline(const Rule& rule, std::span<const Update<T>> updates) {
+template <class T>
+void RunBaseline(const UpdateRule& rule, std::span<const Update<T>> updates) {
   RunAll(rule, updates);
 }
 
-template <class T, class Rule>
-FLEET_OPTIM_AVX2 void RunAvx2(const Rule& rule,
+template <class T>
+FLEET_OPTIM_AVX2 void RunAvx2(const UpdateRule& rule,
                               std::span<const Update<T>> updates) {
   RunAll(rule, updates);
 }
 
-template <class T, class Rule>
-FLEET_OPTIM_AVX512 void RunAvx512(const Rule& rule,
+template <class T>
+FLEET_OPTIM_AVX512 void RunAvx512(const UpdateRule& rule,
                                   std::span<const Update<T>> updates) {
   RunAll(rule, updates);
 }
@@ -389,18 +241,14 @@ FLEET_OPTIM_AVX512 void RunAvx512(const Rule& rule,
 template <class T>
 void ApplyOn(CpuTarget target, const UpdateRule& rule,
              std::span<const Update<T>> updates) {
-  std::visit(
-      [target, updates](const auto& r) {
-        switch (target) {
-          case CpuTarget::kAvx512:
-            return RunAvx512(r, updates);
-          case CpuTarget::kAvx2:
-            return RunAvx2(r, updates);
-          case CpuTarget::kBaseline:
-            return RunBaseline(r, updates);
-        }
-      },
-      rule);
+  switch (target) {
+    case CpuTarget::kAvx512:
+      return RunAvx512(rule, updates);
+    case CpuTarget::kAvx2:
+      return RunAvx2(rule, updates);
+    case CpuTarget::kBaseline:
+      return RunBaseline(rule, updates);
+  }
 }
 
 template <class T>

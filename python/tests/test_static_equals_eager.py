@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program without plans computes what eager calls do, to the bit: where both round, they
-round alike."""
+"""A program computes what eager calls do, to the bit: where both round, they round alike.
+So it is without plans, and with plans that fuse nothing, in which operations run over bare
+memory (docs/design/0015)."""
 
 import contextlib
 
@@ -57,6 +58,15 @@ def both(loss_of, values, make, feeds, dtype="float32"):
             rule._learning_rate.step()
     eager = losses + [p.numpy() for p in parameters]
 
+    plain, unfused = (
+        trained_program(loss_of, values, make, feeds, dtype, planning)
+        for planning in (False, True)
+    )
+    assert_equal(plain, unfused)
+    return eager, plain
+
+
+def trained_program(loss_of, values, make, feeds, dtype, planning):
     paddle.enable_static()
     with programs():
         inputs = {
@@ -68,7 +78,7 @@ def both(loss_of, values, make, feeds, dtype="float32"):
         loss = loss_of(inputs, parameters)
         rule.minimize(loss)
         executor = static.Executor(paddle.CPUPlace())
-        executor._engine = _core.Executor("cpu", False)
+        executor._engine = _core.Executor("cpu", planning, False)
         executor.run(static.default_startup_program())
         losses = []
         for step in range(STEPS):
@@ -77,7 +87,7 @@ def both(loss_of, values, make, feeds, dtype="float32"):
                 rule._learning_rate.step()
         find = static.global_scope().find_var
         ends = [np.array(find(p.name).get_tensor()) for p in parameters]
-    return eager, losses + ends
+    return losses + ends
 
 
 def assert_equal(eager, program):
@@ -242,3 +252,80 @@ def test_a_square_root_of_one_number_is_the_nearest():
         for value in values:
             got = paddle.sqrt(paddle.to_tensor(value.reshape(1))).numpy()
             np.testing.assert_array_equal(got, np.sqrt(value.reshape(1)))
+
+
+def norm(data_format):
+    def call(x, p):
+        zeros, ones = paddle.zeros([5]), paddle.ones([5])
+        return F.batch_norm(
+            p[0], zeros, ones, p[1], p[2], training=True, data_format=data_format
+        )
+
+    return call
+
+
+def pooled(pool):
+    return lambda x, p: pool(paddle.reshape(p[0], [2, 3, 6, 4]))
+
+
+# What the forms over bare memory compute, from a parameter and from smaller ones that
+# broadcast: name: (shapes, function of feeds and parameters).
+FORMS = {
+    "relu": ([(7, 5)], lambda x, p: F.relu(p[0])),
+    "tanh": ([(7, 5)], lambda x, p: paddle.tanh(p[0])),
+    "sigmoid": ([(7, 5)], lambda x, p: F.sigmoid(p[0])),
+    "square": ([(7, 5)], lambda x, p: paddle.square(p[0])),
+    "softsign": ([(7, 5)], lambda x, p: F.softsign(p[0])),
+    "long": ([(300, 301)], lambda x, p: F.relu(paddle.tanh(p[0]))),
+    "scale": ([(7, 5)], lambda x, p: paddle.scale(p[0], 1.3, 0.7)),
+    "shift": ([(7, 5)], lambda x, p: paddle.scale(p[0], 1.3, 0.7, False)),
+    "factor": ([(7, 5)], lambda x, p: paddle.scale(p[0], 1.3)),
+    "add": ([(7, 5), (7, 5)], lambda x, p: p[0] + p[1]),
+    "add rows": ([(70, 5), (5,)], lambda x, p: p[0] + p[1]),
+    "subtract rows": ([(70, 5), (5,)], lambda x, p: p[0] - p[1]),
+    "multiply rows": ([(70, 5), (5,)], lambda x, p: p[0] * p[1]),
+    "add channels": ([(4, 5, 6, 7), (5, 1, 1)], lambda x, p: p[0] + p[1]),
+    "subtract channels": ([(4, 5, 6, 7), (5, 1, 1)], lambda x, p: p[0] - p[1]),
+    "multiply channels": ([(4, 5, 6, 7), (5, 1, 1)], lambda x, p: p[0] * p[1]),
+    "add a number": ([(300, 301), (1,)], lambda x, p: p[0] + p[1]),
+    "multiply by a number": ([(300, 301), (1,)], lambda x, p: p[0] * p[1]),
+    "add the larger": ([(5,), (70, 5)], lambda x, p: p[0] + p[1]),
+    "multiply the larger": ([(5,), (70, 5)], lambda x, p: p[0] * p[1]),
+    "sum of a list": ([(7, 5)] * 3, lambda x, p: paddle.add_n(p)),
+    "sum": ([(300, 301)], lambda x, p: paddle.sum(p[0])),
+    "sum of axes": ([(6, 7)], lambda x, p: paddle.sum(p[0], axis=[0, 1])),
+    "mean": ([(300, 301)], lambda x, p: paddle.mean(p[0])),
+    "mean of one row": ([(1, 7)], lambda x, p: paddle.mean(p[0], axis=1)),
+    "reshape": ([(6, 4)], lambda x, p: paddle.reshape(p[0], [3, 8])),
+    "matmul": (
+        [(6, 5), (4, 5)],
+        lambda x, p: paddle.matmul(p[0], p[1], transpose_y=True),
+    ),
+    "linear": ([(6, 5), (5, 4), (4,)], lambda x, p: F.linear(*p)),
+    "softmax": ([(6, 5)], lambda x, p: F.softmax(p[0])),
+    "cross entropy": ([(4, 5)], lambda x, p: F.cross_entropy(p[0], x["label"])),
+    "norm of rows": ([(300, 5), (5,), (5,)], norm("NC")),
+    "norm of images": ([(4, 5, 6, 7), (5,), (5,)], norm("NCHW")),
+    "norm of one pixel": ([(40, 5, 1, 1), (5,), (5,)], norm("NCHW")),
+    "norm, channels last": ([(4, 6, 7, 5), (5,), (5,)], norm("NHWC")),
+    "maximum": ([(2, 72)], pooled(lambda v: F.max_pool2d(v, 3, 2, 1))),
+    "mean of images": ([(2, 72)], pooled(lambda v: F.adaptive_avg_pool2d(v, 1))),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_over_bare_memory(form):
+    shapes, function = FORMS[form]
+
+    def loss_of(x, p):
+        out = function(x, p)
+        return paddle.mean(out * out)
+
+    assert_equal(
+        *both(
+            loss_of,
+            [draw(shape, seed) for seed, shape in enumerate(shapes)],
+            lambda p: optimizer.SGD(0.1, parameters=p),
+            lambda step: {"label": np.random.default_rng(step).integers(0, 5, (4,))},
+        )
+    )

@@ -70,7 +70,7 @@ def local_models(report, first, count, end, jobs, show):
     with context.Pool(jobs, maxtasksperchild=8) as pool:
         for part in _results(pool, _parts(first, count, end), 2 * jobs):
             for number, failures, ops, notes, text in part:
-                for mode in ("eager", "plain", "planned"):
+                for mode in ("eager", "plain", "unfused", "planned"):
                     report.add(mode, ops, notes if mode == "eager" else ())
                 if failures:
                     report.findings.append((number, failures, text))

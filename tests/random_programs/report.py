@@ -25,7 +25,8 @@ class Report:
         """Definitions in fewer than `RARE` models, with how many."""
         total = collections.Counter()
         for mode, counts in self.counts.items():
-            if mode not in ("plain", "planned"):  # the models of "eager" once more
+            # The others are the models of "eager" once more.
+            if mode not in ("plain", "unfused", "planned"):
                 total.update(counts)
         return {op: total[op] for op in drawn() if total[op] < RARE}
 

@@ -200,9 +200,9 @@ def ops_of(program):
     return frozenset(op.type for block in program.blocks for op in block.ops)
 
 
-def make_executor(planning):
+def make_executor(planning, fusing=True):
     executor = static.Executor(paddle.CPUPlace())
-    executor._engine = _core.Executor("cpu", planning)
+    executor._engine = _core.Executor("cpu", planning, fusing)
     return executor
 
 
@@ -211,7 +211,15 @@ def set_values(values, made, scope):
         scope.find_var(made[name].name).get_tensor().set(array)
 
 
-def program(model, planning, batches=None, dtype=None, fetch_all=True, minimize=None):
+def program(
+    model,
+    planning,
+    batches=None,
+    dtype=None,
+    fetch_all=True,
+    minimize=None,
+    fusing=True,
+):
     """Trains the model as a program; fetches the loss and, with `fetch_all`, what the
     model names."""
     dtype = dtype or model.dtype
@@ -224,7 +232,7 @@ def program(model, planning, batches=None, dtype=None, fetch_all=True, minimize=
             paddle.utils.unique_name.guard(),
         ):
             env, made, scheduler = build(model, dtype, minimize)
-            executor = make_executor(planning)
+            executor = make_executor(planning, fusing)
             executor.run(startup)
             set_values(first_values(model, made, dtype), made, scope)
             paddle.seed(seed_of(model))

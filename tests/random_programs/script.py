@@ -34,7 +34,7 @@ def train(mode):
         fed = {{{data}}} if mode != "eager" else {{}}
         compute, optimizer, parameters = model()
         executor = static.Executor(paddle.CPUPlace())
-        executor._engine = _core.Executor("cpu", mode == "planned")
+        executor._engine = _core.Executor("cpu", mode != "plain", mode == "planned")
         if mode != "eager":
             loss = compute(**fed)
             optimizer.minimize(loss)
@@ -57,7 +57,7 @@ def train(mode):
         print(mode, "end", [f"{{np.linalg.norm(v):.9g}}" for v in values])
 
 
-for mode in ("eager", "plain", "planned"):
+for mode in ("eager", "plain", "unfused", "planned"):
     train(mode)
 """
 

@@ -72,7 +72,7 @@ def test_a_finding_is_a_script_of_a_few_lines_that_shows_it(tmp_path):
     done = _wrong(HERE / "fuzz.py", "--from", 1, "--count", 3, "--findings", found)
     assert done.returncode == 1, done.stdout + done.stderr
     script = re.split(r"^#{80}$", found.read_text(), flags=re.M)[1]
-    assert "planned: plan and eager" in script
+    assert "unfused: program and eager" in script
     forward = re.search(r"def forward.*?return", script, re.S)[0]
     assert forward.count("\n") <= 4, forward
     found.write_text(script)
@@ -80,9 +80,10 @@ def test_a_finding_is_a_script_of_a_few_lines_that_shows_it(tmp_path):
     assert shown.returncode == 0, shown.stderr
     ends = {
         mode: re.findall(rf"^{mode} end (.*)$", shown.stdout, re.M)
-        for mode in ("eager", "plain", "planned")
+        for mode in ("eager", "plain", "unfused", "planned")
     }
-    assert ends["eager"] == ends["plain"] != ends["planned"], shown.stdout
+    assert ends["eager"] == ends["plain"], shown.stdout
+    assert ends["plain"] not in (ends["unfused"], ends["planned"]), shown.stdout
 
 
 def test_the_report_names_what_was_drawn(tmp_path):
@@ -101,5 +102,5 @@ def test_the_report_names_what_was_drawn(tmp_path):
     assert "models: 10 eager, 10 plain, 10 planned" in done.stdout
     assert "drawn in fewer than 5 models" in done.stdout
     rows = [line.split("\t") for line in table.read_text().splitlines()]
-    assert rows[0] == ["op", "eager", "plain", "planned"]
+    assert rows[0] == ["op", "eager", "plain", "planned", "unfused"]
     assert len({row[0] for row in rows}) > 300

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fleet/exec/spread.h"
+#include "fleet/ops/spread.h"
 
 #include <utility>
 
-namespace fleet::exec {
+namespace fleet::ops {
 
 std::optional<Spread> SpreadOf(const Dims& x, Dims y, int64_t axis) {
   if (x == y) {
@@ -13,9 +13,12 @@ std::optional<Spread> SpreadOf(const Dims& x, Dims y, int64_t axis) {
   }
   int64_t numel_y = 1;
   for (int64_t dim : y) numel_y *= dim;
-  if (numel_y == 1) {
+  if (numel_y == 1 && !x.empty()) {
+    // Rows of one column are rows, as those of a layer with one output: their
+    // sums are taken alike.
     Spread one;
-    for (int64_t dim : x) one.inner *= dim;
+    int64_t& all = x.back() == 1 ? one.outer : one.inner;
+    for (int64_t dim : x) all *= dim;
     return one;
   }
   const auto rank = static_cast<int64_t>(x.size());
@@ -43,18 +46,16 @@ std::optional<Spread> SpreadOf(const Dims& x, Dims y, int64_t axis) {
   return spread;
 }
 
-std::optional<Spread> ReadSpread(const Graph& g, const Node& n, int x, int y,
-                                 int out) {
-  if (!g.AreFloat({x, y, out}) || g.numel(out) != g.numel(x)) {
+std::optional<Spread> ReadSpread(const BareCall& c, int x, int y, int out) {
+  if (!c.AreFloat({x, y, out}) || c.numel(out) != c.numel(x)) {
     return std::nullopt;
   }
-  const int axis = n.kernel->def().AttrIndex("axis");
-  if (g.values[x].channels_last && g.dims(x) != g.dims(y) && g.numel(y) != 1) {
+  if (c.ChannelsLast(x) && c.dims(x) != c.dims(y) && c.numel(y) != 1) {
     // One number per channel: the layout leaves nothing else.
-    return Spread{.outer = g.numel(x) / g.numel(y), .middle = g.numel(y)};
+    return Spread{.outer = c.numel(x) / c.numel(y), .middle = c.numel(y)};
   }
-  return SpreadOf(g.dims(x), g.dims(y),
-                  axis < 0 ? -1 : std::get<int64_t>(n.kernel->attrs[axis]));
+  return SpreadOf(c.dims(x), c.dims(y),
+                  c.has_attr("axis") ? c.attr<int64_t>("axis") : -1);
 }
 
-}  // namespace fleet::exec
+}  // namespace fleet::ops

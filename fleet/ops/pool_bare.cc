@@ -2,16 +2,29 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include <ATen/Parallel.h>
 
-#include "fleet/exec/direct.h"
-#include "fleet/exec/plan_layout.h"
+#include "fleet/ops/kernels.h"
+#include "fleet/program/window.h"
 
 // Pools of images with the channels last: every inner loop runs over channels.
+// The kernels have the channels first; a maximum is exact either way.
 
-namespace fleet::exec {
+namespace fleet::ops {
 namespace {
+
+// A maximum, for which a number says which element of its window won, or the
+// mean over all of an image.
+struct PoolShape {
+  bool max;
+  int64_t batch, channels;
+  int64_t in_size[2], out_size[2];
+  int64_t kernel[2], stride[2], begin[2];
+};
 
 // The part [from, to) of a window that lies inside the image.
 struct Inside {
@@ -108,86 +121,132 @@ void ForImages(const PoolShape& s, F f) {
                    });
 }
 
-bool MakePool(Graph& g, int node) {
-  Node& n = g.nodes[node];
-  const auto shape = ReadPool(g, n);
-  const int x = g.In(n, 0), y = g.Out(n, 0), mask = g.Out(n, 1);
-  if (!shape || !LiesLast(g, x) || !LiesLast(g, y)) return false;
-  g.Reads(node, {x});
-  if (shape->max) {
-    n.direct = [=, s = *shape](void* const* m) {
-      auto* numbers = static_cast<int32_t*>(m[mask]);
-      ForImages(s, [&](int64_t in, int64_t out) {
-        MaxOfImage(s, FloatIn(m, x) + in, FloatOut(m, y) + out, numbers + out);
-      });
-    };
-    return true;
+// The mean over all of each image, and its gradient.
+void MeanOfImage(const PoolShape& s, const float* x, float* y) {
+  const int64_t area = s.in_size[0] * s.in_size[1];
+  const float share = 1.0f / static_cast<float>(area);
+  std::fill_n(y, s.channels, 0.0f);
+  for (int64_t i = 0; i < area; ++i) {
+    for (int64_t c = 0; c < s.channels; ++c) y[c] += x[i * s.channels + c];
   }
-  n.direct = [=, s = *shape](void* const* m) {
-    const int64_t area = s.in_size[0] * s.in_size[1];
-    const float share = 1.0f / static_cast<float>(area);
+  for (int64_t c = 0; c < s.channels; ++c) y[c] *= share;
+}
+
+void MeanOfImageGrad(const PoolShape& s, const float* dy, float* dx) {
+  const int64_t area = s.in_size[0] * s.in_size[1];
+  const float share = 1.0f / static_cast<float>(area);
+  for (int64_t i = 0; i < area; ++i) {
+    for (int64_t c = 0; c < s.channels; ++c) {
+      dx[i * s.channels + c] = dy[c] * share;
+    }
+  }
+}
+
+// ---- forms
+
+// Nothing where a call is not one that the forms take: a maximum whose mask
+// nobody else reads, so that a plan has it in 32 bits, or a mean.
+std::optional<PoolShape> ReadPool(const BareCall& c) {
+  using Ints = std::vector<int64_t>;
+  const std::string& type = c.def().name;
+  const int x = c.In(0);
+  const int y = c.backward() ? c.inputs().back() : c.Out(0);
+  if (!c.IsImage(x) || !c.IsImage(y) ||
+      program::ChannelsLast(c.attr<std::string>("data_format"))) {
+    return std::nullopt;
+  }
+  const Dims &in = c.dims(x), &out = c.dims(y);
+  PoolShape s{.max = type == "max_pool2d_with_index",
+              .batch = in[0],
+              .channels = in[1],
+              .in_size = {in[2], in[3]},
+              .out_size = {out[2], out[3]},
+              .kernel = {in[2], in[3]},
+              .stride = {1, 1},
+              .begin = {0, 0}};
+  bool whole = type == "adaptive_avg_pool2d";
+  if (type == "pool2d") {
+    s.max = c.attr<std::string>("pooling_type") == "max";
+    whole = c.attr<bool>("global_pooling") || c.attr<bool>("adaptive");
+  }
+  if (!s.max) {
+    if (whole && out[2] == 1 && out[3] == 1) return s;
+    return std::nullopt;
+  }
+  const int mask = c.backward() ? c.In(1) : c.Out(1);
+  if (whole || mask == kNone || c.type(mask).dtype != DType::kInt32) {
+    return std::nullopt;
+  }
+  auto windows = program::MakeWindows(
+      {.kernel = c.attr<Ints>("ksize"),
+       .strides = c.attr<Ints>("strides"),
+       .paddings = c.attr<Ints>("paddings"),
+       .algorithm = c.attr<std::string>("padding_algorithm")},
+      std::span(in).subspan(2));
+  if (!windows.ok()) return std::nullopt;
+  for (size_t i = 0; i < 2; ++i) {
+    const program::Window& w = (*windows)[i];
+    s.kernel[i] = w.kernel;
+    s.stride[i] = w.stride;
+    s.begin[i] = w.begin;
+    // Every window must see an element.
+    if (w.begin >= w.kernel ||
+        (s.out_size[i] - 1) * w.stride - w.begin >= s.in_size[i]) {
+      return std::nullopt;
+    }
+  }
+  return s;
+}
+
+ImageLayout PoolLayout(const BareCall& c) {
+  return ReadPool(c) ? ImageLayout::kChannelsLast : ImageLayout::kAsDefined;
+}
+
+bool PoolForm(BareCall& c) {
+  const auto shape = ReadPool(c);
+  const int x = c.In(0), y = c.Out(0), mask = c.Out(1);
+  if (!shape || !c.HasChannelsLast(x) || !c.HasChannelsLast(y)) return false;
+  return c.Run({x}, [=, s = *shape](void* const* m) {
     ForImages(s, [&](int64_t in, int64_t out) {
       const float* from = FloatIn(m, x) + in;
       float* to = FloatOut(m, y) + out;
-      std::fill_n(to, s.channels, 0.0f);
-      for (int64_t i = 0; i < area; ++i) {
-        for (int64_t c = 0; c < s.channels; ++c) {
-          to[c] += from[i * s.channels + c];
-        }
+      if (s.max) {
+        MaxOfImage(s, from, to, static_cast<int32_t*>(m[mask]) + out);
+      } else {
+        MeanOfImage(s, from, to);
       }
-      for (int64_t c = 0; c < s.channels; ++c) to[c] *= share;
     });
-  };
-  return true;
+  });
 }
 
-bool MakePoolGrad(Graph& g, int node) {
-  Node& n = g.nodes[node];
-  const auto shape = ReadPool(g, n);
-  const int dy = n.inputs.back(), dx = g.Out(n, 0);
-  if (!shape || !g.AreFloat({dy, dx}) || !LiesLast(g, dy) || !LiesLast(g, dx)) {
+bool PoolGradForm(BareCall& c) {
+  const auto shape = ReadPool(c);
+  const int dy = c.inputs().back(), dx = c.Out(0);
+  if (!shape || !c.AreFloat({dy, dx}) || !c.HasChannelsLast(dy) ||
+      !c.HasChannelsLast(dx)) {
     return false;
   }
-  if (shape->max) {
-    const int mask = g.In(n, 1);
-    g.Reads(node, {mask, dy});
-    n.direct = [=, s = *shape](void* const* m) {
-      const auto* numbers = static_cast<const int32_t*>(m[mask]);
-      ForImages(s, [&](int64_t in, int64_t out) {
-        MaxOfImageGrad(s, FloatIn(m, dy) + out, numbers + out,
-                       FloatOut(m, dx) + in);
-      });
-    };
-    return true;
-  }
-  g.Reads(node, {dy});
-  n.direct = [=, s = *shape](void* const* m) {
-    const int64_t area = s.in_size[0] * s.in_size[1];
-    const float share = 1.0f / static_cast<float>(area);
+  const int mask = shape->max ? c.In(1) : kNone;
+  return c.Run({mask, dy}, [=, s = *shape](void* const* m) {
     ForImages(s, [&](int64_t in, int64_t out) {
       const float* up = FloatIn(m, dy) + out;
       float* to = FloatOut(m, dx) + in;
-      for (int64_t i = 0; i < area; ++i) {
-        for (int64_t c = 0; c < s.channels; ++c) {
-          to[i * s.channels + c] = up[c] * share;
-        }
+      if (s.max) {
+        MaxOfImageGrad(s, up, static_cast<const int32_t*>(m[mask]) + out, to);
+      } else {
+        MeanOfImageGrad(s, up, to);
       }
     });
-  };
-  return true;
+  });
 }
 
 }  // namespace
 
-void AddPoolForms(DirectForms& forms) {
+void AddPoolForms(KernelTable& k) {
   for (const char* op :
        {"pool2d", "max_pool2d_with_index", "adaptive_avg_pool2d"}) {
-    forms[op] = MakePool;
-  }
-  for (const char* op : {"pool2d_grad", "max_pool2d_with_index_grad",
-                         "adaptive_avg_pool2d_grad"}) {
-    forms[op] = MakePoolGrad;
+    k.OnMemory(op, PoolForm, PoolGradForm, PoolLayout);
   }
 }
 
-}  // namespace fleet::exec
+}  // namespace fleet::ops

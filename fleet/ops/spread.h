@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef FLEET_EXEC_SPREAD_H_
-#define FLEET_EXEC_SPREAD_H_
+#ifndef FLEET_OPS_SPREAD_H_
+#define FLEET_OPS_SPREAD_H_
 
 #include <cstdint>
 #include <optional>
 
-#include "fleet/exec/plan_graph.h"
+#include "fleet/ops/bare.h"
 
-namespace fleet::exec {
+namespace fleet::ops {
 
 // How the smaller operand Y of an elementwise operation lies over the larger
 // one: X is seen as [outer, middle, inner], Y as [middle], which is spread over
@@ -24,11 +24,10 @@ struct Spread {
 // has not that form.
 std::optional<Spread> SpreadOf(const Dims& x, Dims y, int64_t axis);
 
-// The spread of a two-operand op whose result is as large as X, for the types
-// that the forms take.
-std::optional<Spread> ReadSpread(const Graph& graph, const Node& node, int x,
-                                 int y, int out);
+// The spread of a call of two operands, with an attribute `axis` or none, whose
+// result is as large as X, for the types and layouts that forms take.
+std::optional<Spread> ReadSpread(const BareCall& call, int x, int y, int out);
 
-}  // namespace fleet::exec
+}  // namespace fleet::ops
 
-#endif  // FLEET_EXEC_SPREAD_H_
+#endif  // FLEET_OPS_SPREAD_H_
