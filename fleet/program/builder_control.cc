@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -143,9 +144,9 @@ void Builder::If(const Value& condition, const std::function<void()>& body,
 Values Builder::Case(const std::vector<std::pair<Value, Branch>>& branches,
                      const Branch& otherwise, Line at) {
   Branch next = otherwise;
-  for (auto pair = branches.rbegin(); pair != branches.rend(); ++pair) {
-    next = [this, pair, next, at] {
-      return Cond(pair->first, pair->second, next, at);
+  for (const auto& pair : std::views::reverse(branches)) {
+    next = [this, &pair, next, at] {
+      return Cond(pair.first, pair.second, next, at);
     };
   }
   return next == nullptr ? Values() : next();
