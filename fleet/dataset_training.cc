@@ -7,6 +7,7 @@
 
 #include "fleet/base/no_destructor.h"
 #include "fleet/ops/kernels.h"
+#include "fleet/parameter_server.h"
 
 namespace fleet {
 namespace {
@@ -26,13 +27,13 @@ bool EndsAtServers(const program::Program& program) {
   return last == "send_barrier" || last == "recv" || last == "geo_step";
 }
 
-DatasetTrainer::DatasetTrainer(ParameterWorker* worker, at::Device device)
-    : worker_(worker),
+DatasetTrainer::DatasetTrainer(Job* job, at::Device device)
+    : job_(job),
       trainer_(
-          [worker, device] {
+          [job, device] {
             auto executor = std::make_unique<exec::Executor>(
                 Library(), ops::Context{device, program::DType::kFloat32});
-            if (worker != nullptr) worker->AddTo(*executor);
+            if (job != nullptr) job->AddTo(*executor);
             return executor;
           },
           device) {}
@@ -40,16 +41,19 @@ DatasetTrainer::DatasetTrainer(ParameterWorker* worker, at::Device device)
 Result<exec::TrainStats> DatasetTrainer::TrainFromDataset(
     const program::Program& program, exec::Scope& scope,
     data::BatchSource& batches, exec::TrainOptions options) {
-  const bool together = worker_ != nullptr && EndsAtServers(program);
+  const bool together =
+      job_ != nullptr && job_->has_servers() && EndsAtServers(program);
   if (together) {
     // Steps of threads belong together: servers count them as one worker's.
-    options.on_threads = [this](int count) { worker_->BeginThreads(count); };
-    options.on_thread_end = [this] { worker_->EndThread(); };
+    ParameterWorker& servers = job_->servers();
+    options.on_threads = [&servers](int count) { servers.BeginThreads(count); };
+    options.on_thread_end = [&servers] { servers.EndThread(); };
   }
   ASSIGN_OR_RETURN(exec::TrainStats stats,
                    trainer_.Run(program, scope, batches, options));
   if (together) {
-    RETURN_IF_ERROR(worker_->EndPass(scope).WithContext("the end of a pass"));
+    RETURN_IF_ERROR(
+        job_->servers().EndPass(scope).WithContext("the end of a pass"));
   }
   return stats;
 }

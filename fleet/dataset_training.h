@@ -7,7 +7,7 @@
 //                                      {.slots = slots, .num_threads = 2}));
 //   dataset->SetFiles(files);
 //   RETURN_IF_ERROR(dataset->Load({}));
-//   DatasetTrainer trainer(worker.get());
+//   DatasetTrainer trainer(job.get());
 //   for (int epoch = 0; epoch < 3; ++epoch) {
 //     dataset->LocalShuffle(epoch);
 //     auto batches = dataset->BeginPass({.batch_size = 200});
@@ -24,7 +24,7 @@
 #include "fleet/data/batch.h"
 #include "fleet/exec/scope.h"
 #include "fleet/exec/trainer.h"
-#include "fleet/parameter_server.h"
+#include "fleet/job.h"
 #include "fleet/program/program.h"
 
 namespace fleet {
@@ -37,9 +37,8 @@ bool EndsAtServers(const program::Program& program);
 // compiled stays for the next pass. One pass at a time.
 class DatasetTrainer final {
  public:
-  // `worker`, where there is one, outlives the trainer.
-  explicit DatasetTrainer(ParameterWorker* worker = nullptr,
-                          at::Device device = at::kCPU);
+  // `job`, where there is one, is connected and outlives the trainer.
+  explicit DatasetTrainer(Job* job = nullptr, at::Device device = at::kCPU);
 
   // Runs the program once for each batch, as exec::Trainer says. Where its
   // steps end at servers, all workers end the pass together, whoever has more
@@ -51,7 +50,7 @@ class DatasetTrainer final {
                                             exec::TrainOptions options = {});
 
  private:
-  ParameterWorker* const worker_;
+  Job* const job_;
   exec::Trainer trainer_;
 };
 

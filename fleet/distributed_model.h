@@ -26,7 +26,7 @@
 #include <torch/nn/pimpl.h>
 #include <torch/optim/optimizer.h>
 
-#include "fleet/fleet.h"
+#include "fleet/job.h"
 #include "fleet/save.h"
 #include "fleet/sync/reducer.h"
 #include "fleet/sync/sync_batch_norm.h"
@@ -39,10 +39,10 @@ namespace fleet {
 template <class Module>
 class DistributedModel final {
  public:
-  DistributedModel(Fleet& job, std::shared_ptr<Module> module,
+  DistributedModel(Job& job, std::shared_ptr<Module> module,
                    sync::ReducerOptions options = {});
   // `Net` of TORCH_MODULE(Net).
-  DistributedModel(Fleet& job, const torch::nn::ModuleHolder<Module>& holder,
+  DistributedModel(Job& job, const torch::nn::ModuleHolder<Module>& holder,
                    sync::ReducerOptions options = {})
       : DistributedModel(job, holder.ptr(), std::move(options)) {}
 
@@ -81,17 +81,17 @@ class DistributedModel final {
 };
 
 template <class Holder>
-DistributedModel(Fleet&, Holder)
+DistributedModel(Job&, Holder)
     -> DistributedModel<typename Holder::ContainedType>;
 template <class Module>
-DistributedModel(Fleet&, std::shared_ptr<Module>) -> DistributedModel<Module>;
+DistributedModel(Job&, std::shared_ptr<Module>) -> DistributedModel<Module>;
 
 // An optimizer of a DistributedModel's parameters: a step is the same on all
 // ranks. Owns the optimizer.
 template <class Optimizer>
 class DistributedOptimizer final {
  public:
-  DistributedOptimizer(Fleet&, Optimizer optimizer)
+  DistributedOptimizer(Job&, Optimizer optimizer)
       : optimizer_(std::make_unique<Optimizer>(std::move(optimizer))) {}
 
   Optimizer* operator->() const { return optimizer_.get(); }
@@ -127,7 +127,7 @@ class DistributedOptimizer final {
 class SyncBatchNormImpl : public torch::nn::Module {
  public:
   // `momentum` is LibTorch's: the weight of the batch in running values.
-  SyncBatchNormImpl(Fleet& job, int64_t num_features, double eps = 1e-5,
+  SyncBatchNormImpl(Job& job, int64_t num_features, double eps = 1e-5,
                     double momentum = 0.1)
       : job_(job), eps_(eps), momentum_(momentum) {
     weight = register_parameter("weight", torch::ones({num_features}));
@@ -154,13 +154,13 @@ class SyncBatchNormImpl : public torch::nn::Module {
   torch::Tensor weight, bias, running_mean, running_var;
 
  private:
-  Fleet& job_;
+  Job& job_;
   const double eps_, momentum_;
 };
 TORCH_MODULE(SyncBatchNorm);
 
 template <class Module>
-DistributedModel<Module>::DistributedModel(Fleet& job,
+DistributedModel<Module>::DistributedModel(Job& job,
                                            std::shared_ptr<Module> module,
                                            sync::ReducerOptions options)
     : module_(std::move(module)) {

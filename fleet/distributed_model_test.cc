@@ -13,7 +13,7 @@
 
 #include "fleet/base/status_matchers.h"
 #include "fleet/distributed_sampler.h"
-#include "fleet/testing/fleet_fixtures.h"
+#include "fleet/testing/job_fixtures.h"
 
 namespace fleet {
 namespace {
@@ -57,7 +57,7 @@ TEST(DistributedModel, TrainsAsOneProcessWithTheJoinedBatch) {
     sgd.step();
   }
   std::vector<std::vector<Tensor>> results(2);
-  RunJob(2, [&](Fleet& job) {
+  RunJob(2, [&](Job& job) {
     Net net;
     if (job.rank() == 0) Start(net);
     DistributedModel model(job, net);
@@ -81,7 +81,7 @@ TEST(DistributedModel, TrainsAsOneProcessWithTheJoinedBatch) {
 }
 
 TEST(DistributedModel, HoldsBackGradientsAndTakesPartWithoutData) {
-  RunJob(2, [](Fleet& job) {
+  RunJob(2, [](Job& job) {
     auto linear = std::make_shared<torch::nn::LinearImpl>(3, 1);
     DistributedModel model(job, linear);
     Tensor x = torch::full({1, 3}, job.rank() + 1.0);
@@ -95,7 +95,7 @@ TEST(DistributedModel, HoldsBackGradientsAndTakesPartWithoutData) {
 }
 
 TEST(DistributedOptimizer, ExchangesWhatWasHeldBackBeforeItsStep) {
-  RunJob(2, [](Fleet& job) {
+  RunJob(2, [](Job& job) {
     auto linear = std::make_shared<torch::nn::LinearImpl>(
         torch::nn::LinearOptions(3, 1).bias(false));
     {
@@ -131,7 +131,7 @@ TEST(DistributedOptimizer, ExchangesWhatWasHeldBackBeforeItsStep) {
 TEST(DistributedModel, KeepsTheTimeoutThatItWasGiven) {
   std::promise<void> over;
   const std::shared_future<void> is_over = over.get_future().share();
-  RunJob(2, [&](Fleet& job) {
+  RunJob(2, [&](Job& job) {
     auto linear = std::make_shared<torch::nn::LinearImpl>(3, 1);
     sync::ReducerOptions options;
     // Long enough for setting up, and no half hour.
@@ -160,7 +160,7 @@ TEST(SyncBatchNorm, IsLibTorchsOnTheJoinedBatch) {
   Tensor want = norm(x);
   norm->eval();
   Tensor want_later = norm(x);
-  RunJob(2, [&](Fleet& job) {
+  RunJob(2, [&](Job& job) {
     SyncBatchNorm mine(job, 3);
     Tensor part = x.narrow(0, 4 * job.rank(), 4);
     EXPECT_TRUE(torch::allclose(mine(part), want.narrow(0, 4 * job.rank(), 4),

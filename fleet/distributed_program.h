@@ -5,7 +5,7 @@
 //   ... build `main` with backward and updates, and `startup` ...
 //   RETURN_IF_ERROR(fleet::DistributeProgram(*job, main, startup));
 //   exec::Executor executor(library, context);
-//   fleet::AddCollectives(*job, executor);
+//   job->AddTo(executor);
 //   executor.Run(startup, scope, {}, {});   // all ranks begin as rank 0
 //   executor.Run(main, scope, {{"x", x}, {"y", y}}, {"loss"});
 //
@@ -16,7 +16,7 @@
 #define FLEET_DISTRIBUTED_PROGRAM_H_
 
 #include "fleet/exec/executor.h"
-#include "fleet/fleet.h"
+#include "fleet/job.h"
 #include "fleet/plan/plan.h"
 #include "fleet/program/program.h"
 
@@ -24,13 +24,9 @@ namespace fleet {
 
 // Makes the programs those of this rank, in place. A job of one leaves them as
 // they are. Errors are those of plan::MakePlan.
-Status DistributeProgram(Fleet& job, program::Program& main,
+Status DistributeProgram(Job& job, program::Program& main,
                          program::Program& startup,
                          const plan::Strategy& strategy = {});
-
-// Lets `executor` carry out collective operations over all ranks of `job`,
-// which outlives it.
-void AddCollectives(Fleet& job, exec::Executor& executor);
 
 }  // namespace fleet
 

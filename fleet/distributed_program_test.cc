@@ -22,7 +22,7 @@
 #include "fleet/plan/backward.h"
 #include "fleet/program/op_role.h"
 #include "fleet/program/text.h"
-#include "fleet/testing/fleet_fixtures.h"
+#include "fleet/testing/job_fixtures.h"
 
 namespace fleet {
 namespace {
@@ -142,7 +142,7 @@ TEST(DistributedProgram, TrainsAsOneProcessWithTheJoinedBatch) {
   const auto [u, v] = TrainAlone();
   for (int size : {1, 2, 3}) {
     std::vector<Tensor> results(size);
-    RunJob(size, [&, u = u, v = v](Fleet& job) {
+    RunJob(size, [&, u = u, v = v](Job& job) {
       ops::OpLibrary library;
       // Others start elsewhere, and begin as rank 0 all the same.
       Training training(library.definitions(), job.rank() == 0 ? 0.3 : 0.7);
@@ -150,7 +150,7 @@ TEST(DistributedProgram, TrainsAsOneProcessWithTheJoinedBatch) {
       const std::string text = program::ToString(*training.main);
       EXPECT_EQ(text.find("c_allreduce_start") == std::string::npos, size == 1);
       exec::Executor executor(library, {});
-      AddCollectives(job, executor);
+      job.AddTo(executor);
       exec::Scope scope;
       ASSERT_OK(executor.Run(*training.startup, scope, {}, {}).status());
       const int64_t share = 12 / size;
@@ -172,10 +172,10 @@ TEST(DistributedProgram, TrainsAsOneProcessWithTheJoinedBatch) {
 }
 
 TEST(DistributedProgram, OnlyTheGroupOfAllRanks) {
-  ASSERT_OK_AND_ASSIGN(auto job, Fleet::Init());
+  ASSERT_OK_AND_ASSIGN(auto job, Job::Init());
   ops::OpLibrary library;
   exec::Executor executor(library, {});
-  AddCollectives(*job, executor);
+  job->AddTo(executor);
   auto program = program::ParseText(
       "{ // block 0\n"
       "    var x : LOD_TENSOR.shape(-1).dtype(float32).data(True)\n"
@@ -187,7 +187,7 @@ TEST(DistributedProgram, OnlyTheGroupOfAllRanks) {
   Status status =
       executor.Run(**program, scope, {{"x", X().view(-1)}}, {"out"}).status();
   EXPECT_THAT(status.message(), HasSubstr("there is no group 2"));
-  job->Finish();
+  EXPECT_OK(job->Finish());
 }
 
 }  // namespace

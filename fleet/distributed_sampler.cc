@@ -33,7 +33,7 @@ class Random {
 
 }  // namespace
 
-DistributedSampler::DistributedSampler(const Fleet& job, size_t dataset_size,
+DistributedSampler::DistributedSampler(const Job& job, size_t dataset_size,
                                        SamplerOptions options)
     : DistributedSampler(job.rank(), job.size(), dataset_size, options) {}
 

@@ -8,7 +8,7 @@
 
 #include <torch/data/samplers/base.h>
 
-#include "fleet/fleet.h"
+#include "fleet/job.h"
 
 namespace fleet {
 
@@ -30,7 +30,7 @@ struct SamplerOptions {
 // loader calls before each epoch; set_epoch sets that of the next reset.
 class DistributedSampler final : public torch::data::samplers::Sampler<> {
  public:
-  DistributedSampler(const Fleet& job, size_t dataset_size,
+  DistributedSampler(const Job& job, size_t dataset_size,
                      SamplerOptions options = {});
   DistributedSampler(int rank, int num_ranks, size_t dataset_size,
                      SamplerOptions options);

@@ -8,7 +8,6 @@
 
 #include "fleet/base/log.h"
 #include "fleet/cluster/environment.h"
-#include "fleet/cluster/join_settings.h"
 #include "fleet/ops/host_memory.h"
 #include "fleet/saved/load_variable.h"
 
@@ -62,31 +61,11 @@ Result<std::unique_ptr<ParameterServer>> ParameterServer::Start(
       new ParameterServer(std::move(serving)));
 }
 
-Result<std::unique_ptr<ParameterWorker>> ParameterWorker::Connect(
-    const cluster::Role& role, const WorkerOptions& options) {
-  ASSIGN_OR_RETURN(ps::ConnectOptions connect,
-                   ps::ReadConnectOptions(role, cluster::ReadEnvironment()));
-  connect.client.interrupt = options.interrupt;
-  ASSIGN_OR_RETURN(
-      std::unique_ptr<ps::PsClient> client,
-      ps::PsClient::Connect(connect.servers, connect.client,
-                            Deadline::After(connect.start_timeout)));
-  return Connect(std::move(client), role, options);
-}
-
-Result<std::unique_ptr<ParameterWorker>> ParameterWorker::Connect(
+Result<std::unique_ptr<ParameterWorker>> ParameterWorker::Make(
     std::unique_ptr<ps::PsClient> client, const cluster::Role& role,
-    const WorkerOptions& options) {
+    const WorkerOptions& options, std::chrono::milliseconds timeout) {
   std::unique_ptr<ParameterWorker> worker(
-      new ParameterWorker(std::move(client), role, options));
-  if (options.timeout.has_value()) {
-    worker->timeout_ = *options.timeout;
-  } else {
-    ASSIGN_OR_RETURN(
-        worker->timeout_,
-        cluster::ReadSeconds(cluster::ReadEnvironment(), "FLEET_TIMEOUT",
-                             std::chrono::minutes(30)));
-  }
+      new ParameterWorker(std::move(client), role, options, timeout));
   served::SynchronizerOptions sync;
   sync.mode = options.mode;
   sync.worker = role.index;
@@ -94,7 +73,7 @@ Result<std::unique_ptr<ParameterWorker>> ParameterWorker::Connect(
   sync.geo_steps = options.geo_steps;
   sync.max_merge = options.max_merge;
   sync.queue_size = options.queue_size;
-  sync.timeout = worker->timeout_;
+  sync.timeout = timeout;
   sync.interrupt = options.interrupt;
   ASSIGN_OR_RETURN(worker->synchronizer_,
                    served::Synchronizer::Make(*worker->client_, {}, sync));
@@ -121,10 +100,6 @@ Status ParameterWorker::Serve(const std::vector<plan::ServedTable>& tables) {
   return OkStatus();
 }
 
-void ParameterWorker::AddTo(exec::Executor& executor) {
-  programs_->AddTo(executor);
-}
-
 Status ParameterWorker::EndSteps() {
   if (options_.mode != plan::PsMode::kSync) return OkStatus();
   RETURN_IF_ERROR(synchronizer_->EndPass());
@@ -146,14 +121,14 @@ Status ParameterWorker::Flush() {
   return synchronizer_->Flush(homes_.values());
 }
 
-Status ParameterWorker::Stop() {
-  base::MutexLock lock(stop_mutex_);
-  if (!stopped_.has_value()) {
-    Status stopped = synchronizer_->Stop(homes_.values());
-    if (stopped.ok()) stopped = client_->Stop(deadline());
-    stopped_ = std::move(stopped);
+Status ParameterWorker::Finish() {
+  base::MutexLock lock(finish_mutex_);
+  if (!finished_.has_value()) {
+    Status finished = synchronizer_->Stop(homes_.values());
+    if (finished.ok()) finished = client_->Stop(deadline());
+    finished_ = std::move(finished);
   }
-  return *stopped_;
+  return *finished_;
 }
 
 Status ParameterWorker::BeginCut() {

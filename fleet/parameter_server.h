@@ -10,12 +10,14 @@
 //   // a worker, with a program
 //   ASSIGN_OR_RETURN(plan::ParameterServerPlan plan,
 //                    plan::ServeParameters(main, startup, strategy, role));
-//   ASSIGN_OR_RETURN(auto worker, fleet::ParameterWorker::Connect(role, {}));
-//   RETURN_IF_ERROR(worker->Serve(plan.tables));
-//   worker->AddTo(executor);
+//   ASSIGN_OR_RETURN(auto job,
+//                    fleet::Job::Init({.servers = fleet::WorkerOptions{}}));
+//   RETURN_IF_ERROR(job->Serve(plan.tables));
+//   job->AddTo(executor);
 //   executor.Run(startup, scope, {}, {});
 //   executor.Run(main, scope, feeds, {"loss"});
-//   RETURN_IF_ERROR(worker->Stop());
+//   RETURN_IF_ERROR(job->servers().Save("saved"));
+//   RETURN_IF_ERROR(job->Finish());
 //
 // A worker with torch::nn modules: remote_embedding.h.
 
@@ -38,7 +40,8 @@
 #include "fleet/base/mutex.h"
 #include "fleet/base/status.h"
 #include "fleet/cluster/role.h"
-#include "fleet/exec/executor.h"
+#include "fleet/exec/scope.h"
+#include "fleet/job.h"
 #include "fleet/plan/parameter_server.h"
 #include "fleet/ps/client.h"
 #include "fleet/ps/request_log.h"
@@ -89,65 +92,28 @@ class ParameterServer final {
   std::unique_ptr<ps::Serving> serving_;
 };
 
-struct WorkerOptions {
-  plan::PsMode mode = plan::PsMode::kAsync;
-  // See served::SynchronizerOptions.
-  uint64_t geo_steps = 100;
-  uint32_t max_merge = 20;
-  uint32_t queue_size = 20;
-  // How long an exchange waits for late servers and workers. Unset:
-  // FLEET_TIMEOUT.
-  std::optional<std::chrono::milliseconds> timeout;
-  base::InterruptCheck interrupt;
-};
-
-// A worker of the job. Calls that ask servers wait options.timeout at most:
-// DeadlineExceeded and Unavailable name the server or the workers that are
-// missing. NotFound for a parameter that no table is of. Thread-safe.
+// What a worker of a job does with the tables on the servers: Job::servers().
+// How the worker connects and ends, and which tables there are, is the job's.
+// Calls that ask servers wait Job::timeout() at most: DeadlineExceeded and
+// Unavailable name the server or the workers that are missing. NotFound for a
+// parameter that no table is of. Thread-safe.
 class ParameterWorker final {
  public:
-  // Waits until all servers are there, FLEET_START_TIMEOUT at most.
-  static Result<std::unique_ptr<ParameterWorker>> Connect(
-      const cluster::Role& role, const WorkerOptions& options);
-  // Connects to servers that are somewhere else, say in this process.
-  static Result<std::unique_ptr<ParameterWorker>> Connect(
-      std::unique_ptr<ps::PsClient> client, const cluster::Role& role,
-      const WorkerOptions& options);
-
-  // Ends the background work. A worker that ends without Stop is lost, and the
-  // servers say so.
+  // Ends the background work.
   ~ParameterWorker();
 
-  // Makes the tables on the servers, or finds them there. Of several calls
-  // each adds its tables; one that is known is left as it is.
-  // FailedPrecondition when a server has another table of that id.
-  Status Serve(const std::vector<plan::ServedTable>& tables);
-
-  // Lets `executor` run the operations that plan::ServeParameters writes. This
-  // object outlives it. Several executors may share it, one per thread.
-  void AddTo(exec::Executor& executor);
-
-  // All workers wait for each other. In sync mode one that is here has no
-  // batch now: the others' steps go on without it until they come, too, and
-  // then it has the dense parameters that these made.
-  Status Barrier(const std::string& name);
-  // A barrier to which each brings bytes; all get those of all, by worker.
-  Result<std::vector<std::string>> AllGather(const std::string& name,
-                                             std::string_view bytes);
   // Until this worker's gradients are applied.
   Status Flush();
-  // Flush, and good-bye to the servers; the last worker's ends them. A second
-  // call returns what the first did; nothing else may follow.
-  Status Stop();
 
   // One cut through the job: flushes, then every server writes its part of
   // every table, while no worker changes any. Of every other worker all steps
   // up to some are in it, in all tables and on all servers; those on their way
   // wait. Folders are the servers', which share them; what a save is, and when
   // it counts, is in PsClient::Save. Called by one worker, while the others
-  // wait (Barrier) if all of their gradients shall be in it. DeadlineExceeded
-  // names a worker that is in the middle of a step and does not end it. Where a
-  // server is started again meanwhile it is made anew, with another cut.
+  // wait (Job::Barrier) if all of their gradients shall be in it.
+  // DeadlineExceeded names a worker that is in the middle of a step and does
+  // not end it. Where a server is started again meanwhile it is made anew, with
+  // another cut.
   struct SaveOptions {
     table::SaveKind kind = table::SaveKind::kBase;
     bool text = false;  // sparse tables also as text
@@ -193,7 +159,7 @@ class ParameterWorker final {
 
   const cluster::Role& role() const { return role_; }
   const WorkerOptions& options() const { return options_; }
-  // In the order of Serve.
+  // In the order in which the job got them.
   std::vector<plan::ServedTable> tables() const;
   Result<plan::ServedTable> FindTable(const std::string& parameter) const;
   // Behind those of all tables so far.
@@ -201,14 +167,39 @@ class ParameterWorker final {
   ps::PsClient& client() { return *client_; }
   served::Synchronizer& synchronizer() { return *synchronizer_; }
   sync::DenseHomes& homes() { return homes_; }
-  // The extension that AddTo gives to executors.
+  // What runs the operations that plan::ServeParameters writes, as
+  // Job::AddTo gives it to executors, one per thread.
   const std::shared_ptr<sync::ServedPrograms>& programs() { return programs_; }
   base::Deadline deadline() const { return base::Deadline::After(timeout_); }
 
  private:
+  friend class Job;
+
+  static Result<std::unique_ptr<ParameterWorker>> Make(
+      std::unique_ptr<ps::PsClient> client, const cluster::Role& role,
+      const WorkerOptions& options, std::chrono::milliseconds timeout);
   ParameterWorker(std::unique_ptr<ps::PsClient> client,
-                  const cluster::Role& role, const WorkerOptions& options)
-      : role_(role), options_(options), client_(std::move(client)) {}
+                  const cluster::Role& role, const WorkerOptions& options,
+                  std::chrono::milliseconds timeout)
+      : role_(role),
+        options_(options),
+        timeout_(timeout),
+        client_(std::move(client)) {}
+
+  // Makes the tables on the servers, or finds them there. Of several calls
+  // each adds its tables; one that is known is left as it is.
+  // FailedPrecondition when a server has another table of that id.
+  Status Serve(const std::vector<plan::ServedTable>& tables);
+  // All workers wait for each other. In sync mode one that is here has no
+  // batch now: the others' steps go on without it until they come, too, and
+  // then it has the dense parameters that these made.
+  Status Barrier(const std::string& name);
+  // A barrier to which each brings bytes; all get those of all, by worker.
+  Result<std::vector<std::string>> AllGather(const std::string& name,
+                                             std::string_view bytes);
+  // Flush, and good-bye to the servers; the last worker's ends them. A second
+  // call returns what the first did; nothing else may follow.
+  Status Finish();
 
   // Waits until a save that has begun inside of a cut is written.
   Status FinishSave() REQUIRES(cut_mutex_);
@@ -217,7 +208,7 @@ class ParameterWorker final {
 
   const cluster::Role role_;
   const WorkerOptions options_;
-  std::chrono::milliseconds timeout_{};
+  const std::chrono::milliseconds timeout_;
   std::unique_ptr<ps::PsClient> client_;
   sync::DenseHomes homes_;
   std::unique_ptr<served::Synchronizer> synchronizer_;
@@ -225,8 +216,8 @@ class ParameterWorker final {
 
   mutable base::Mutex mutex_;
   std::vector<plan::ServedTable> tables_ GUARDED_BY(mutex_);
-  base::Mutex stop_mutex_;  // held while it stops
-  std::optional<Status> stopped_ GUARDED_BY(stop_mutex_);
+  base::Mutex finish_mutex_;  // held while it says good-bye
+  std::optional<Status> finished_ GUARDED_BY(finish_mutex_);
   base::Mutex cut_mutex_;  // held while a cut begins
   std::optional<uint64_t> cut_ GUARDED_BY(cut_mutex_);
   // The save that was begun inside of that cut.

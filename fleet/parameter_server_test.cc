@@ -79,7 +79,7 @@ TEST_P(SyncEqualsOneProcess, WithTheJoinedBatch) {
       start = {it.AllRows(), it.scope.Get("u").clone(),
                it.scope.Get("v").clone()};
     }
-    ASSERT_OK(it.worker->Barrier("looked"));
+    ASSERT_OK(it.job->Barrier("looked"));
     const int64_t share = kBatch / n;
     for (int step = 0; step < kSteps; ++step) {
       ASSERT_OK(it.Train(step, share * index, share));
@@ -87,8 +87,8 @@ TEST_P(SyncEqualsOneProcess, WithTheJoinedBatch) {
     ends[static_cast<size_t>(index)] = {it.AllRows(), it.scope.Get("u").clone(),
                                         it.scope.Get("v").clone()};
     EXPECT_EQ(it.worker->stats().steps, static_cast<uint64_t>(kSteps));
-    ASSERT_OK(it.worker->Barrier("looked again"));
-    ASSERT_OK(it.worker->Stop());
+    ASSERT_OK(it.job->Barrier("looked again"));
+    ASSERT_OK(it.job->Finish());
   });
   for (size_t i = 0; i < cluster.num_servers(); ++i) {
     EXPECT_OK(cluster.server(i).WaitUntilStopped(served::Soon()));
@@ -125,7 +125,7 @@ TEST(ParameterServer, SyncEqualsTrainingByHand) {
       start = {it.AllRows(), it.scope.Get("u").clone(),
                it.scope.Get("v").clone()};
     }
-    ASSERT_OK(it.worker->Barrier("looked"));
+    ASSERT_OK(it.job->Barrier("looked"));
     for (int step = 0; step < kSteps; ++step) {
       ASSERT_OK(it.Train(step, 6 * index, 6));
     }
@@ -133,7 +133,7 @@ TEST(ParameterServer, SyncEqualsTrainingByHand) {
       end = {it.AllRows(), it.scope.Get("u").clone(),
              it.scope.Get("v").clone()};
     }
-    ASSERT_OK(it.worker->Stop());
+    ASSERT_OK(it.job->Finish());
   });
   Tensor emb = start.emb.clone().requires_grad_();
   Tensor u = start.u.clone().requires_grad_();
@@ -167,13 +167,13 @@ TEST(ParameterServer, ThreadsOfAWorkerTakeStepsTogether) {
       start = {it.AllRows(), it.scope.Get("u").clone(),
                it.scope.Get("v").clone()};
     }
-    ASSERT_OK(it.worker->Barrier("looked"));
+    ASSERT_OK(it.job->Barrier("looked"));
     it.worker->BeginThreads(2);
     std::vector<exec::Scope*> scopes = {&it.scope.AddInner(),
                                         &it.scope.AddInner()};
     RunWorkers(2, [&](int thread) {
       exec::Executor executor(it.library, {});
-      it.worker->AddTo(executor);
+      it.job->AddTo(executor);
       const int64_t begin = 6 * index + 3 * thread;
       for (int step = 0; step < kSteps; ++step) {
         ASSERT_OK(executor
@@ -188,7 +188,7 @@ TEST(ParameterServer, ThreadsOfAWorkerTakeStepsTogether) {
       end = {it.AllRows(), it.scope.Get("u").clone(),
              it.scope.Get("v").clone()};
     }
-    ASSERT_OK(it.worker->Stop());
+    ASSERT_OK(it.job->Finish());
   });
   const Parameters alone = TrainAlone("momentum", start);
   ExpectClose(end.emb, alone.emb, 1e-6, "emb");
@@ -211,25 +211,25 @@ TEST(ParameterServer, StepsGoOnWithoutAWorkerThatWaitsForTheOthers) {
       start = {it.AllRows(), it.scope.Get("u").clone(),
                it.scope.Get("v").clone()};
     }
-    ASSERT_OK(it.worker->Barrier("looked"));
+    ASSERT_OK(it.job->Barrier("looked"));
     const int steps = index == 0 ? kShort : kLong;
     for (int step = 0; step < steps; ++step) {
       ASSERT_OK(it.Train(step, 6 * index, 6));
     }
-    ASSERT_OK(it.worker->Barrier("all data is used"));
+    ASSERT_OK(it.job->Barrier("all data is used"));
     // Who waited has the parameters that the others made.
     ASSERT_OK_AND_ASSIGN(const Tensor u, it.worker->PullDense("u"));
     EXPECT_TRUE(at::equal(it.scope.Get("u"), u));
     ASSERT_OK_AND_ASSIGN(const std::vector<std::string> all,
-                         it.worker->AllGather("steps", std::to_string(steps)));
+                         it.job->AllGather(std::to_string(steps)));
     EXPECT_EQ(all, (std::vector<std::string>{"4", "7"}));
     for (int step = kLong; step < kLong + 2; ++step) {
       ASSERT_OK(it.Train(step, 6 * index, 6));
     }
     ends[static_cast<size_t>(index)] = {it.AllRows(), it.scope.Get("u").clone(),
                                         it.scope.Get("v").clone()};
-    ASSERT_OK(it.worker->Barrier("looked again"));
-    ASSERT_OK(it.worker->Stop());
+    ASSERT_OK(it.job->Barrier("looked again"));
+    ASSERT_OK(it.job->Finish());
   });
   // One process, which has the second half of the batches alone where worker 1
   // had.
@@ -276,9 +276,9 @@ TEST_P(OtherModes, Learn) {
     }
     EXPECT_LT(last, first / 2) << "worker " << index;
     ASSERT_OK(it.worker->Flush());
-    ASSERT_OK(it.worker->Barrier("all have flushed"));
-    ASSERT_OK(it.worker->Stop());
-    EXPECT_OK(it.worker->Stop());
+    ASSERT_OK(it.job->Barrier("all have flushed"));
+    ASSERT_OK(it.job->Finish());
+    EXPECT_OK(it.job->Finish());
   });
   EXPECT_OK(cluster.server(0).WaitUntilStopped(served::Soon()));
   EXPECT_OK(cluster.server(1).WaitUntilStopped(served::Soon()));
@@ -303,7 +303,7 @@ TEST(ParameterServer, WhatIsSavedGoesOnWhereItStood) {
     ASSERT_OK(it.worker->Save(folder.string()));
     saved.emb = it.AllRows();
     ASSERT_OK_AND_ASSIGN(saved.u, it.worker->PullDense("u"));
-    ASSERT_OK(it.worker->Stop());
+    ASSERT_OK(it.job->Finish());
   }
   ps::PsServerOptions options;
   options.load_folder = folder.string();
@@ -314,7 +314,7 @@ TEST(ParameterServer, WhatIsSavedGoesOnWhereItStood) {
   // The worker's first values do not go before what was loaded.
   EXPECT_TRUE(at::equal(it.scope.Get("u"), saved.u));
   EXPECT_TRUE(at::equal(it.AllRows(), saved.emb));
-  ASSERT_OK(it.worker->Stop());
+  ASSERT_OK(it.job->Finish());
 }
 
 TEST(ParameterServer, IdsOutsideTheEmbeddingAreNamed) {
@@ -329,7 +329,7 @@ TEST(ParameterServer, IdsOutsideTheEmbeddingAreNamed) {
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("distributed_lookup_table"));
   EXPECT_THAT(status.message(), HasSubstr("id 50"));
-  ASSERT_OK(it.worker->Stop());
+  ASSERT_OK(it.job->Finish());
 }
 
 TEST(ParameterServer, AWorkerThatCouldNotStopHasNotStopped) {
@@ -337,9 +337,9 @@ TEST(ParameterServer, AWorkerThatCouldNotStopHasNotStopped) {
   CtrWorker it(cluster, 0, PsMode::kAsync, "sgd");
   ASSERT_OK(it.Start());
   cluster.server(0).Abort(Unavailable("killed"));
-  const Status first = it.worker->Stop();
+  const Status first = it.job->Finish();
   EXPECT_EQ(first.code(), StatusCode::kUnavailable) << first;
-  const Status second = it.worker->Stop();
+  const Status second = it.job->Finish();
   EXPECT_EQ(second.code(), first.code());
   EXPECT_EQ(second.message(), first.message());
 }
@@ -358,7 +358,7 @@ TEST(ParameterServer, ParametersAreFoundByName) {
             StatusCode::kInvalidArgument);
   ASSERT_OK_AND_ASSIGN(auto stats, it.worker->TableStats("emb"));
   EXPECT_EQ(stats.num_rows, 0u);
-  ASSERT_OK(it.worker->Stop());
+  ASSERT_OK(it.job->Finish());
 }
 
 }  // namespace

@@ -105,20 +105,20 @@ Tensor LookUp(ParameterWorker& worker, table::TableId table, const Tensor& ids,
                                served->shape.back(), &options);
 }
 
-RemoteEmbeddingImpl::RemoteEmbeddingImpl(ParameterWorker& worker,
+RemoteEmbeddingImpl::RemoteEmbeddingImpl(Job& job,
                                          RemoteEmbeddingOptions options)
-    : worker_(worker), options_(std::move(options)) {
-  plan::ServedTable table = TableOf(options_, worker);
+    : worker_(job.servers()), options_(std::move(options)) {
+  plan::ServedTable table = TableOf(options_, worker_);
   table_ = table.spec.id;
-  Check(worker_.Serve({std::move(table)}));
+  Check(job.Serve({std::move(table)}));
 }
 
-RemoteParameters::RemoteParameters(ParameterWorker& worker,
+RemoteParameters::RemoteParameters(Job& job,
                                    std::vector<sync::NamedTensor> parameters,
                                    const table::UpdateOptions& update)
-    : worker_(worker) {
+    : worker_(job.servers()) {
   std::vector<plan::ServedTable> tables;
-  auto next = static_cast<uint32_t>(worker.next_table_id());
+  auto next = static_cast<uint32_t>(worker_.next_table_id());
   for (const sync::NamedTensor& parameter : parameters) {
     if (parameter.tensor.scalar_type() != at::kFloat) {
       Check(Unimplemented("parameter ", parameter.name, " is of ",
@@ -138,7 +138,7 @@ RemoteParameters::RemoteParameters(ParameterWorker& worker,
     parameters_.push_back(parameter.tensor);
     values_.push_back(OnHost(parameter.tensor.detach(), at::kFloat));
   }
-  Check(worker_.Serve(tables));
+  Check(job.Serve(tables));
   Check(worker_.synchronizer().Initialize(Values()));
   TakeBack();
   for (size_t i = 0; i < tables_.size(); ++i) {

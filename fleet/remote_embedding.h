@@ -2,18 +2,19 @@
 
 // torch::nn models whose parameters are on servers.
 //
-//   ASSIGN_OR_RETURN(auto worker, fleet::ParameterWorker::Connect(role, {}));
+//   ASSIGN_OR_RETURN(auto job,
+//                    fleet::Job::Init({.servers = fleet::WorkerOptions{}}));
 //   fleet::RemoteEmbedding embedding(
-//       *worker, fleet::RemoteEmbeddingOptions{.name = "emb", .dim = 16});
+//       *job, fleet::RemoteEmbeddingOptions{.name = "emb", .dim = 16});
 //   Net net;                                             // torch::nn
-//   fleet::RemoteParameters parameters(*worker, net->named_parameters(), sgd);
+//   fleet::RemoteParameters parameters(*job, net->named_parameters(), sgd);
 //   for (auto& batch : *loader) {
 //     net->zero_grad();
 //     torch::Tensor rows = embedding(batch.ids);   // from the servers
 //     Loss(net(rows), batch.y).backward();         // gradients of rows leave
 //     parameters.EndStep();                        // in place of step()
 //   }
-//   RETURN_IF_ERROR(worker->Stop());
+//   RETURN_IF_ERROR(job->Finish());
 //
 // All workers make the same tables in the same order. As in LibTorch, failures
 // are exceptions here: sync::ExchangeError.
@@ -58,11 +59,11 @@ struct RemoteEmbeddingOptions {
 at::Tensor LookUp(ParameterWorker& worker, table::TableId table,
                   const at::Tensor& ids, const served::LookupOptions& options);
 
-// torch::nn::Embedding whose weight is on the servers. `worker` outlives it and
-// the graphs of its outputs.
+// torch::nn::Embedding whose weight is on the servers of `job`, which is
+// connected and outlives it and the graphs of its outputs.
 class RemoteEmbeddingImpl : public torch::nn::Module {
  public:
-  RemoteEmbeddingImpl(ParameterWorker& worker, RemoteEmbeddingOptions options);
+  RemoteEmbeddingImpl(Job& job, RemoteEmbeddingOptions options);
 
   // [...] of int64 or int32 becomes [..., dim]. In eval mode nothing changes
   // on the servers.
@@ -86,14 +87,13 @@ class RemoteParameters final {
  public:
   // Called by all workers, who wait for each other. In geo mode `update` is not
   // used: the worker's optimizer makes the changes, before EndStep.
-  RemoteParameters(ParameterWorker& worker,
-                   std::vector<sync::NamedTensor> parameters,
+  RemoteParameters(Job& job, std::vector<sync::NamedTensor> parameters,
                    const table::UpdateOptions& update);
   // net->named_parameters()
   template <class Dict>
-  RemoteParameters(ParameterWorker& worker, const Dict& parameters,
+  RemoteParameters(Job& job, const Dict& parameters,
                    const table::UpdateOptions& update)
-      : RemoteParameters(worker, ListOf(parameters), update) {}
+      : RemoteParameters(job, ListOf(parameters), update) {}
 
   // Ends a step of this worker: gradients go, and parameters are the newest in
   // place. One that has no gradient counts as zero. Stands where an optimizer's

@@ -38,8 +38,7 @@ table::UpdateOptions Sgd(double rate) {
   return update;
 }
 
-std::unique_ptr<ParameterWorker> Connect(PsCluster& cluster, int index,
-                                         PsMode mode) {
+std::unique_ptr<Job> Connect(PsCluster& cluster, int index, PsMode mode) {
   cluster::Role role;
   role.index = index;
   role.worker_num = cluster.num_workers();
@@ -48,9 +47,10 @@ std::unique_ptr<ParameterWorker> Connect(PsCluster& cluster, int index,
   options.mode = mode;
   options.geo_steps = 2;
   options.timeout = std::chrono::seconds(60);
-  auto worker = ParameterWorker::Connect(cluster.Client(index), role, options);
-  EXPECT_OK(worker.status());
-  return *std::move(worker);
+  auto job =
+      Job::Init(cluster.Client(index), {.role = role, .servers = options});
+  EXPECT_OK(job.status());
+  return *std::move(job);
 }
 
 RemoteEmbeddingOptions Rows() {
@@ -87,15 +87,15 @@ TEST(RemoteEmbedding, SyncTrainingEqualsOneProcess) {
   PsCluster cluster(2, 2);
   Tensor first_rows, last_rows, last_weight;
   RunWorkers(2, [&](int index) {
-    auto worker = Connect(cluster, index, PsMode::kSync);
-    RemoteEmbedding embedding(*worker, Rows());
+    auto job = Connect(cluster, index, PsMode::kSync);
+    RemoteEmbedding embedding(*job, Rows());
     // Others begin elsewhere, and take worker 0's values.
     torch::nn::Linear net = MakeNet(index == 0 ? 0.3f : 0.9f);
-    RemoteParameters parameters(*worker, net->named_parameters(), Sgd(0.1));
+    RemoteParameters parameters(*job, net->named_parameters(), Sgd(0.1));
     std::vector<int64_t> all(kIds);
     for (int64_t i = 0; i < kIds; ++i) all[static_cast<size_t>(i)] = i;
-    if (index == 0) first_rows = worker->PullRows("emb", all).value();
-    ASSERT_OK(worker->Barrier("looked"));
+    if (index == 0) first_rows = job->servers().PullRows("emb", all).value();
+    ASSERT_OK(job->Barrier("looked"));
     for (int step = 0; step < kSteps; ++step) {
       net->zero_grad();
       const Tensor ids = Ids(step, 5 * index, 5);
@@ -103,10 +103,10 @@ TEST(RemoteEmbedding, SyncTrainingEqualsOneProcess) {
       parameters.EndStep();
     }
     if (index == 0) {
-      last_rows = worker->PullRows("emb", all).value();
+      last_rows = job->servers().PullRows("emb", all).value();
       last_weight = net->weight.detach().clone();
     }
-    ASSERT_OK(worker->Stop());
+    ASSERT_OK(job->Finish());
   });
 
   Tensor rows = first_rows.clone().requires_grad_();
@@ -128,10 +128,10 @@ class RemoteModes : public ::testing::TestWithParam<PsMode> {};
 TEST_P(RemoteModes, Learn) {
   PsCluster cluster(2, 2);
   RunWorkers(2, [&](int index) {
-    auto worker = Connect(cluster, index, GetParam());
-    RemoteEmbedding embedding(*worker, Rows());
+    auto job = Connect(cluster, index, GetParam());
+    RemoteEmbedding embedding(*job, Rows());
     torch::nn::Linear net = MakeNet(0.3f);
-    RemoteParameters parameters(*worker, net->named_parameters(), Sgd(0.1));
+    RemoteParameters parameters(*job, net->named_parameters(), Sgd(0.1));
     double first = 0;
     double last = 0;
     for (int step = 0; step < 300; ++step) {
@@ -148,7 +148,7 @@ TEST_P(RemoteModes, Learn) {
       if (step >= 296) last += loss.item<double>() / 4;
     }
     EXPECT_LT(last, first / 3) << "worker " << index;
-    ASSERT_OK(worker->Stop());
+    ASSERT_OK(job->Finish());
   });
 }
 
@@ -161,20 +161,20 @@ INSTANTIATE_TEST_SUITE_P(RemoteEmbedding, RemoteModes,
 
 TEST(RemoteEmbedding, EvalChangesNothingAndHasNoHistory) {
   PsCluster cluster(1, 1);
-  auto worker = Connect(cluster, 0, PsMode::kSync);
-  RemoteEmbedding embedding(*worker, Rows());
+  auto job = Connect(cluster, 0, PsMode::kSync);
+  RemoteEmbedding embedding(*job, Rows());
   embedding->eval();
   const Tensor rows = embedding(Ids(0, 0, 4).view({2, 2}));
   EXPECT_EQ(rows.sizes().vec(), (std::vector<int64_t>{2, 2, kDim}));
   EXPECT_FALSE(rows.requires_grad());
-  ASSERT_OK_AND_ASSIGN(auto stats, worker->TableStats("emb"));
+  ASSERT_OK_AND_ASSIGN(auto stats, job->servers().TableStats("emb"));
   EXPECT_EQ(stats.num_rows, 0u);
 }
 
 TEST(RemoteEmbedding, FailuresAreExceptionsThatNameTheTable) {
   PsCluster cluster(1, 1);
-  auto worker = Connect(cluster, 0, PsMode::kAsync);
-  RemoteEmbedding embedding(*worker, Rows());
+  auto job = Connect(cluster, 0, PsMode::kAsync);
+  RemoteEmbedding embedding(*job, Rows());
   try {
     embedding(at::full({2}, kIds, at::kLong));
     FAIL() << "an id that is none";

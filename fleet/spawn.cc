@@ -139,21 +139,20 @@ void SetEnvironment(int rank, JobPlan& plan) {
   }
 }
 
-Status RunRank(const std::function<Status(Fleet&)>& rank_main) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Fleet> job, Fleet::Init());
+Status RunRank(const std::function<Status(Job&)>& rank_main) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Job> job, Job::Init());
   try {
     RETURN_IF_ERROR(rank_main(*job));
   } catch (const std::exception& error) {
     return Internal(error.what());
   }
-  job->Finish();
-  return OkStatus();
+  return job->Finish();
 }
 
 // The life of a rank: its code and message go to `report`.
 [[noreturn]] void LiveAsRank(int rank, JobPlan& plan, const Descriptor& report,
                              pid_t parent,
-                             const std::function<Status(Fleet&)>& rank_main) {
+                             const std::function<Status(Job&)>& rank_main) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
   SetEnvironment(rank, plan);
@@ -265,7 +264,7 @@ Status WaitForAll(std::vector<Rank>& ranks) {
 
 }  // namespace
 
-Status Spawn(int num_ranks, const std::function<Status(Fleet&)>& rank_main) {
+Status Spawn(int num_ranks, const std::function<Status(Job&)>& rank_main) {
   if (num_ranks < 1) {
     return InvalidArgument("spawn: a job has at least one rank, not ",
                            num_ranks);

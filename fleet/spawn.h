@@ -2,7 +2,7 @@
 
 // A job on this host whose ranks are forked from one program:
 //
-//   const Status status = fleet::Spawn(2, [](fleet::Fleet& job) -> Status {
+//   const Status status = fleet::Spawn(2, [](fleet::Job& job) -> Status {
 //     fleet::DistributedModel model(job, Net());
 //     ...
 //     return OkStatus();
@@ -14,7 +14,7 @@
 #include <functional>
 
 #include "fleet/base/status.h"
-#include "fleet/fleet.h"
+#include "fleet/job.h"
 
 namespace fleet {
 
@@ -27,7 +27,7 @@ namespace fleet {
 // locked would stay locked in the ranks. FailedPrecondition says how many
 // threads there are; a parallel computation of LibTorch begins some.
 // InvalidArgument for less than one rank.
-Status Spawn(int num_ranks, const std::function<Status(Fleet&)>& rank_main);
+Status Spawn(int num_ranks, const std::function<Status(Job&)>& rank_main);
 
 }  // namespace fleet
 

@@ -20,7 +20,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 TEST(Spawn, RanksMeetAndTalk) {
-  EXPECT_OK(Spawn(3, [](Fleet& job) -> Status {
+  EXPECT_OK(Spawn(3, [](Job& job) -> Status {
     if (job.size() != 3) return Internal("size ", job.size());
     if (job.role().local_size != 3) return Internal("not on one host");
     at::Tensor data = at::full({4}, job.rank() + 1.0);
@@ -32,7 +32,7 @@ TEST(Spawn, RanksMeetAndTalk) {
 
 TEST(Spawn, TheRankThatFailsIsNamedAndTheOthersEnd) {
   EXPECT_THAT(Spawn(3,
-                    [](Fleet& job) -> Status {
+                    [](Job& job) -> Status {
                       if (job.rank() == 1) return DataLoss("a bad file");
                       at::Tensor data = at::full({4}, 1.0);
                       return AllReduce(job, data);
@@ -43,13 +43,13 @@ TEST(Spawn, TheRankThatFailsIsNamedAndTheOthersEnd) {
 TEST(Spawn, AnExceptionIsAFailure) {
   EXPECT_THAT(
       Spawn(1,
-            [](Fleet&) -> Status { throw std::runtime_error("out of range"); }),
+            [](Job&) -> Status { throw std::runtime_error("out of range"); }),
       StatusIs(StatusCode::kInternal, "rank 0: out of range"));
 }
 
 TEST(Spawn, ARankThatIsKilledIsNamed) {
   EXPECT_THAT(Spawn(1,
-                    [](Fleet&) -> Status {
+                    [](Job&) -> Status {
                       raise(SIGKILL);
                       return OkStatus();
                     }),
@@ -58,7 +58,7 @@ TEST(Spawn, ARankThatIsKilledIsNamed) {
 }
 
 TEST(Spawn, WantsAProcessOfOneThreadAndARank) {
-  EXPECT_THAT(Spawn(0, [](Fleet&) { return OkStatus(); }),
+  EXPECT_THAT(Spawn(0, [](Job&) { return OkStatus(); }),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("not 0")));
   int pipes[2];
   ASSERT_EQ(pipe(pipes), 0);
@@ -66,7 +66,7 @@ TEST(Spawn, WantsAProcessOfOneThreadAndARank) {
     char byte;
     EXPECT_EQ(read(pipes[0], &byte, 1), 0);
   });
-  EXPECT_THAT(Spawn(2, [](Fleet&) { return OkStatus(); }),
+  EXPECT_THAT(Spawn(2, [](Job&) { return OkStatus(); }),
               StatusIs(StatusCode::kFailedPrecondition,
                        HasSubstr("this process has 2 threads")));
   close(pipes[1]);

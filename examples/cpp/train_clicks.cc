@@ -140,13 +140,15 @@ Status Train(const std::string& folder, fleet::plan::PsMode mode) {
     ASSIGN_OR_RETURN(auto server, fleet::ParameterServer::Start(role, {}));
     return server->Run();
   }
-  ASSIGN_OR_RETURN(auto worker,
-                   fleet::ParameterWorker::Connect(role, {.mode = mode}));
-  RETURN_IF_ERROR(worker->Serve(plan.tables));
+  ASSIGN_OR_RETURN(
+      auto job,
+      fleet::Job::Init(
+          {.role = role, .servers = fleet::WorkerOptions{.mode = mode}}));
+  RETURN_IF_ERROR(job->Serve(plan.tables));
   const fleet::ops::OpLibrary library;
   fleet::exec::Scope scope;
   fleet::exec::Executor executor(library, {});
-  worker->AddTo(executor);
+  job->AddTo(executor);
   RETURN_IF_ERROR(executor.Run(startup, scope, {}, {}).status());
 
   // The files.
@@ -160,7 +162,7 @@ Status Train(const std::string& folder, fleet::plan::PsMode mode) {
            .num_threads = 2}));
   dataset->SetFiles(FilesOf(folder, role.index));
   RETURN_IF_ERROR(dataset->Load({}));
-  fleet::DatasetTrainer trainer(worker.get());
+  fleet::DatasetTrainer trainer(job.get());
   for (int epoch = 0; epoch < 3; ++epoch) {
     dataset->LocalShuffle(static_cast<uint64_t>(epoch));
     auto batches = dataset->BeginPass({.batch_size = 100, .drop_last = true});
@@ -180,10 +182,10 @@ Status Train(const std::string& folder, fleet::plan::PsMode mode) {
     ASSIGN_OR_RETURN(const double share,
                      Evaluate(executor, scope, *scoring, logits.name()));
     std::printf("right about %.3f of 4000 samples never seen\n", share);
-    RETURN_IF_ERROR(worker->Save(folder + "/model"));
+    RETURN_IF_ERROR(job->servers().Save(folder + "/model"));
   }
-  RETURN_IF_ERROR(worker->Barrier("saved"));
-  return worker->Stop();
+  RETURN_IF_ERROR(job->Barrier("saved"));
+  return job->Finish();
 }
 
 }  // namespace

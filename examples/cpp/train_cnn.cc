@@ -90,7 +90,7 @@ class Shapes : public torch::data::Dataset<Shapes> {
 };
 
 struct NetImpl : torch::nn::Module {
-  explicit NetImpl(fleet::Fleet& job)
+  explicit NetImpl(fleet::Job& job)
       : conv1(torch::nn::Conv2dOptions(1, 12, 3).padding(1)),
         norm1(job, 12),
         conv2(torch::nn::Conv2dOptions(12, 24, 3).padding(1)),
@@ -141,7 +141,7 @@ double Evaluate(Net net, const Shapes& data) {
   return right.to(torch::kDouble).mean().item<double>();
 }
 
-int Train(fleet::Fleet& job, const Flags& flags) {
+int Train(fleet::Job& job, const Flags& flags) {
   torch::manual_seed(1);
   const bool first = job.rank() == 0;
   fleet::DistributedModel model(job, Net(job));
@@ -220,15 +220,15 @@ int main(int argc, char** argv) {
                  "[--batch-size N] [--save FILE]\n");
     return 2;
   }
-  auto job = fleet::Fleet::Init();
+  auto job = fleet::Job::Init();
   if (!job.ok()) {
     std::fprintf(stderr, "train_cnn: %s\n", job.status().ToString().c_str());
     return 1;
   }
   try {
     const int result = Train(**job, flags);
-    if (result == 0) (*job)->Finish();
-    return result;
+    if (result != 0) return result;
+    return (*job)->Finish().ok() ? 0 : 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "train_cnn: %s\n", error.what());
     return 1;

@@ -141,15 +141,15 @@ fleet::table::UpdateOptions Adagrad(double rate) {
   return update;
 }
 
-fleet::Status Train(fleet::ParameterWorker& worker, const Flags& flags) {
-  const int rank = worker.role().index;
+fleet::Status Train(fleet::Job& job, const Flags& flags) {
+  const int rank = job.rank();
   const bool first = rank == 0;
   torch::manual_seed(1);
   Net net;
   fleet::RemoteEmbedding embedding(
-      worker, fleet::RemoteEmbeddingOptions{
-                  .name = "embedding", .dim = kDim, .update = Adagrad(0.05)});
-  fleet::RemoteParameters parameters(worker, net->named_parameters(),
+      job, fleet::RemoteEmbeddingOptions{
+               .name = "embedding", .dim = kDim, .update = Adagrad(0.05)});
+  fleet::RemoteParameters parameters(job, net->named_parameters(),
                                      Adagrad(0.01));
   // In geo mode each worker makes its own steps, and servers add them up.
   torch::optim::Adagrad own(net->parameters(), 0.01);
@@ -168,7 +168,7 @@ fleet::Status Train(fleet::ParameterWorker& worker, const Flags& flags) {
     if (first && (step % 50 == 0 || step == flags.steps)) {
       const std::chrono::duration<double> spent =
           std::chrono::steady_clock::now() - start;
-      const fleet::served::SynchronizerStats stats = worker.stats();
+      const fleet::served::SynchronizerStats stats = job.servers().stats();
       std::printf(
           "step %d loss %.4f  %.0f examples/s on this worker  staleness %ld\n",
           step, loss.item<float>(), step * flags.batch_size / spent.count(),
@@ -176,9 +176,9 @@ fleet::Status Train(fleet::ParameterWorker& worker, const Flags& flags) {
       std::fflush(stdout);
     }
   }
-  RETURN_IF_ERROR(worker.Flush());
-  RETURN_IF_ERROR(worker.Barrier("trained"));
-  if (!first) return worker.Barrier("shown");
+  RETURN_IF_ERROR(job.servers().Flush());
+  RETURN_IF_ERROR(job.Barrier("trained"));
+  if (!first) return job.Barrier("shown");
 
   // Examples that nobody has trained with; rows that are not there stay so.
   const torch::NoGradGuard no_grad;
@@ -186,16 +186,16 @@ fleet::Status Train(fleet::ParameterWorker& worker, const Flags& flags) {
   const Batch unseen = Clicks(flags.keys, 7).Next(4000);
   const Tensor scores = net(embedding(unseen.ids), unseen.features);
   ASSIGN_OR_RETURN(const fleet::table::SparseTableStats table,
-                   worker.TableStats("embedding"));
+                   job.servers().TableStats("embedding"));
   std::printf("AUC on 4000 examples never seen: %.3f; %lu rows, %.1f MB\n",
               AreaUnderCurve(scores, unseen.clicked),
               static_cast<unsigned long>(table.num_rows),
               static_cast<double>(table.byte_size) / 1e6);
   if (!flags.save.empty()) {
-    RETURN_IF_ERROR(worker.Save(flags.save));
+    RETURN_IF_ERROR(job.servers().Save(flags.save));
     std::printf("saved to %s\n", flags.save.c_str());
   }
-  return worker.Barrier("shown");
+  return job.Barrier("shown");
 }
 
 fleet::Status Run(const Flags& flags) {
@@ -214,23 +214,12 @@ fleet::Status Run(const Flags& flags) {
     ASSIGN_OR_RETURN(auto server, fleet::ParameterServer::Start(role, options));
     return server->Run();
   }
-  fleet::WorkerOptions options;
-  options.mode = flags.mode;
-  options.geo_steps = 10;
-  ASSIGN_OR_RETURN(auto worker, fleet::ParameterWorker::Connect(role, options));
-  RETURN_IF_ERROR(Train(*worker, flags));
+  const fleet::WorkerOptions servers{.mode = flags.mode, .geo_steps = 10};
+  ASSIGN_OR_RETURN(auto job,
+                   fleet::Job::Init({.role = role, .servers = servers}));
+  RETURN_IF_ERROR(Train(*job, flags));
   // Without it the servers would count this worker as lost.
-  return worker->Stop();
-}
-
-bool ReadMode(const std::string& name, PsMode& mode) {
-  for (const PsMode each :
-       {PsMode::kSync, PsMode::kHalfAsync, PsMode::kAsync, PsMode::kGeo}) {
-    if (fleet::plan::ToString(each) != name) continue;
-    mode = each;
-    return true;
-  }
-  return false;
+  return job->Finish();
 }
 
 bool ReadFlags(int argc, char** argv, Flags& flags) {
@@ -249,7 +238,11 @@ bool ReadFlags(int argc, char** argv, Flags& flags) {
       const auto kind = fleet::ps::ParseDurability(value);
       if (!kind.ok()) return false;
       flags.durability = *kind;
-    } else if (name != "--mode" || !ReadMode(value, flags.mode)) {
+    } else if (name == "--mode") {
+      const auto mode = fleet::plan::ParsePsMode(value);
+      if (!mode.ok()) return false;
+      flags.mode = *mode;
+    } else {
       return false;
     }
   }

@@ -12,7 +12,7 @@ namespace fleet::base {
 // lies, so that ranks wait for the one that was unlucky.
 //
 // For the whole process, so it is for those who own it to call: the Python
-// module, Fleet::Init. May be called again, from any thread.
+// module, Job::Make. May be called again, from any thread.
 //
 // False, and nothing changes, where the environment says how malloc should
 // behave (GLIBC_TUNABLES, MALLOC_..._), or where the C library is not glibc.

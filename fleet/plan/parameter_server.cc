@@ -325,6 +325,15 @@ std::string_view ToString(PsMode mode) {
   return "?";
 }
 
+Result<PsMode> ParsePsMode(std::string_view name) {
+  for (const PsMode mode :
+       {PsMode::kSync, PsMode::kHalfAsync, PsMode::kAsync, PsMode::kGeo}) {
+    if (name == ToString(mode)) return mode;
+  }
+  return InvalidArgument("mode '", name,
+                         "' is none of sync, half_async, async and geo");
+}
+
 Result<ParameterServerPlan> ServeParameters(
     Program& main, Program& startup, const ParameterServerStrategy& strategy,
     const cluster::Role& role) {

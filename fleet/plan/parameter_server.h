@@ -44,6 +44,8 @@ enum class PsMode {
 
 // "sync", "half_async", "async", "geo".
 std::string_view ToString(PsMode mode);
+// InvalidArgument for any other name.
+Result<PsMode> ParsePsMode(std::string_view name);
 
 // What a program does not say of a sparse table.
 struct SparseExtras {

@@ -201,11 +201,12 @@ class CtrWorker final {
     options.mode = mode;
     options.timeout = std::chrono::seconds(60);
     auto connected =
-        ParameterWorker::Connect(cluster.Client(index), role, options);
+        Job::Init(cluster.Client(index), {.role = role, .servers = options});
     EXPECT_OK(connected.status());
-    worker = *std::move(connected);
-    EXPECT_OK(worker->Serve(plan.tables));
-    worker->AddTo(executor);
+    job = *std::move(connected);
+    EXPECT_OK(job->Serve(plan.tables));
+    job->AddTo(executor);
+    worker = &job->servers();
   }
 
   Status Start() {
@@ -228,7 +229,8 @@ class CtrWorker final {
   CtrTraining training;
   cluster::Role role;
   plan::ParameterServerPlan plan;
-  std::unique_ptr<ParameterWorker> worker;
+  std::unique_ptr<Job> job;
+  ParameterWorker* worker;
   exec::Executor executor{library, {}};
   exec::Scope scope;
 };

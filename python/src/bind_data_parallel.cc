@@ -3,7 +3,6 @@
 // Data parallel training, for paddle.DataParallel and SyncBatchNorm.
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -38,29 +37,33 @@ std::vector<sync::NamedTensor> NamedTensors(const std::vector<Named>& list) {
   return tensors;
 }
 
+void RequireMember(const Group& group, const char* what) {
+  if (group.communicator() != nullptr) return;
+  ThrowIfError(InvalidArgument(what, ": rank ", group.job().rank(),
+                               " is not in group ", group.id()));
+}
+
 std::unique_ptr<sync::Reducer> MakeReducer(const std::vector<Named>& parameters,
                                            const std::vector<Named>& buffers,
                                            nb::handle group,
                                            size_t bucket_bytes,
                                            size_t last_bucket_bytes) {
   Group& g = GroupOf(group);
-  if (g.communicator == nullptr) {
-    ThrowIfError(InvalidArgument("DataParallel: rank ", g.job->fleet().rank(),
-                                 " is not in group ", g.id));
-  }
+  RequireMember(g, "DataParallel");
   sync::ReducerOptions options{
       .bucket_bytes = bucket_bytes,
       .last_bucket_bytes = last_bucket_bytes,
-      .ranks_on_host = g.job->fleet().role().local_size.value_or(0),
+      .ranks_on_host = g.job().role().local_size.value_or(0),
       .timeout = g.timeout(),
-      .interrupt = g.job->interrupt()};
+      .interrupt = g.job().interrupt()};
   std::vector<sync::NamedTensor> named_parameters = NamedTensors(parameters);
   std::vector<sync::NamedTensor> named_buffers = NamedTensors(buffers);
   Result<std::unique_ptr<sync::Reducer>> made = [&] {
     nb::gil_scoped_release release;
-    std::lock_guard lock(g.one_call);
-    return sync::Reducer::Make(*g.communicator, std::move(named_parameters),
-                               std::move(named_buffers), options);
+    return g.Run([&](comm::Communicator& communicator, base::Deadline) {
+      return sync::Reducer::Make(communicator, std::move(named_parameters),
+                                 std::move(named_buffers), options);
+    });
   }();
   return ValueOrThrow(std::move(made));
 }
@@ -73,19 +76,21 @@ Tensor SyncBatchNorm(const Tensor& input, std::optional<Tensor> weight,
   auto value = [](const std::optional<Tensor>& t) {
     return t ? t->value : at::Tensor();
   };
-  if (g.communicator == nullptr) {
-    ThrowIfError(InvalidArgument("SyncBatchNorm: rank ", g.job->fleet().rank(),
-                                 " is not in group ", g.id));
-  }
+  RequireMember(g, "SyncBatchNorm");
   sync::SyncBatchNormOptions options{.channel_axis = channel_axis,
                                      .epsilon = epsilon,
                                      .momentum = momentum,
                                      .timeout = g.timeout()};
-  nb::gil_scoped_release release;
-  std::lock_guard lock(g.one_call);
-  return Tensor{sync::SyncBatchNorm(*g.communicator, input.value, value(weight),
-                                    value(bias), value(mean), value(variance),
-                                    options)};
+  Result<at::Tensor> normalized = [&] {
+    nb::gil_scoped_release release;
+    return g.Run([&](comm::Communicator& communicator,
+                     base::Deadline) -> Result<at::Tensor> {
+      return sync::SyncBatchNorm(communicator, input.value, value(weight),
+                                 value(bias), value(mean), value(variance),
+                                 options);
+    });
+  }();
+  return Tensor{ValueOrThrow(std::move(normalized))};
 }
 
 // What an exchange in the middle of backward throws.

@@ -33,7 +33,6 @@
 #include "extensions.h"
 #include "job.h"
 #include "program.h"
-#include "served_worker.h"
 #include "status.h"
 #include "tensor.h"
 
@@ -197,8 +196,9 @@ class PyTrainer {
       };
     }
     AddThreadsOfWorker(*program->graph, options);
-    Result<exec::TrainStats> stats = [&] {
+    Result<exec::TrainStats> stats = [&]() -> Result<exec::TrainStats> {
       nb::gil_scoped_release release;
+      RETURN_IF_ERROR(TheJobs().Prepare(*program->graph));
       return trainer_.Run(*program->graph, *scope, *pass.source, options);
     }();
     const exec::TrainStats done = ValueOrThrow(std::move(stats));
@@ -227,28 +227,24 @@ class PyTrainer {
 
   // All workers end a pass together, whoever has more batches.
   static void EndPass(const program::Program& program, exec::Scope& scope) {
-    const std::shared_ptr<ServedWorker> worker = CurrentServedWorker();
-    if (!EndsAtServers(program) || worker == nullptr) return;
+    Job* const job = TheJobs().served();
+    if (!EndsAtServers(program) || job == nullptr) return;
     RunFree([&]() -> Status {
-      ASSIGN_OR_RETURN(ParameterWorker * connected, worker->Connect());
-      return connected->EndPass(scope).WithContext("the end of a pass");
+      RETURN_IF_ERROR(job->Connect());
+      return job->servers().EndPass(scope).WithContext("the end of a pass");
     });
   }
 
   // In a job with servers, steps of threads belong together.
   static void AddThreadsOfWorker(const program::Program& program,
                                  exec::TrainOptions& options) {
-    const std::shared_ptr<ServedWorker> worker = CurrentServedWorker();
-    if (!EndsAtServers(program) || worker == nullptr) return;
-    // The first batch has connected it.
-    options.on_threads = [worker](int num_threads) {
-      Result<ParameterWorker*> connected = worker->Connect();
-      if (connected.ok()) (*connected)->BeginThreads(num_threads);
+    Job* const job = TheJobs().served();
+    if (!EndsAtServers(program) || job == nullptr) return;
+    // It is connected by then: Run prepares the program.
+    options.on_threads = [job](int num_threads) {
+      job->servers().BeginThreads(num_threads);
     };
-    options.on_thread_end = [worker] {
-      Result<ParameterWorker*> connected = worker->Connect();
-      if (connected.ok()) (*connected)->EndThread();
-    };
+    options.on_thread_end = [job] { job->servers().EndThread(); };
   }
 
   const at::Device device_;

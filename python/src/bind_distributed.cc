@@ -76,7 +76,7 @@ int MemberOf(const Group& group, const char* what, int job_rank) {
   const int rank = group.RankOf(job_rank);
   if (rank < 0) {
     ThrowIfError(InvalidArgument(what, "=", job_rank, " is not in group ",
-                                 group.id, "; it takes ranks of the job"));
+                                 group.id(), "; it takes ranks of the job"));
   }
   return rank;
 }
@@ -87,7 +87,7 @@ template <typename Call>
 nb::object RunList(Group& group, bool sync,
                    const std::optional<std::vector<Tensor*>>& targets,
                    Call call) {
-  if (group.communicator == nullptr) return nb::none();
+  if (group.communicator() == nullptr) return nb::none();
   if (targets) {
     return Run(group, sync,
                [call = std::move(call), into = AllWritten(*targets)](
@@ -112,7 +112,7 @@ nb::object RunList(Group& group, bool sync,
 
 nb::object AllReduce(Tensor& tensor, int op, nb::handle group, bool sync) {
   Group& g = GroupOf(group);
-  if (g.rank < 0) return nb::none();
+  if (g.rank() < 0) return nb::none();
   return Run(g, sync,
              [value = Written(tensor), op = OpOf(op)](Communicator& c,
                                                       Deadline deadline) {
@@ -122,7 +122,7 @@ nb::object AllReduce(Tensor& tensor, int op, nb::handle group, bool sync) {
 
 nb::object Broadcast(Tensor& tensor, int src, nb::handle group, bool sync) {
   Group& g = GroupOf(group);
-  if (g.rank < 0) return nb::none();
+  if (g.rank() < 0) return nb::none();
   return Run(g, sync,
              [value = Written(tensor), root = MemberOf(g, "src", src)](
                  Communicator& c, Deadline deadline) {
@@ -133,7 +133,7 @@ nb::object Broadcast(Tensor& tensor, int src, nb::handle group, bool sync) {
 nb::object Reduce(Tensor& tensor, int dst, int op, nb::handle group,
                   bool sync) {
   Group& g = GroupOf(group);
-  if (g.rank < 0) return nb::none();
+  if (g.rank() < 0) return nb::none();
   return Run(g, sync,
              [value = Written(tensor), root = MemberOf(g, "dst", dst),
               op = OpOf(op)](Communicator& c, Deadline deadline) {
@@ -191,7 +191,7 @@ nb::object AllToAll(const std::vector<Tensor>& parts,
 // Equal parts of one tensor, along its first dimension.
 std::vector<at::Tensor> Chunks(const Group& group, const char* what,
                                const at::Tensor& tensor) {
-  const auto n = static_cast<int64_t>(group.ranks.size());
+  const int64_t n = group.size();
   if (tensor.dim() == 0 || tensor.size(0) % n != 0) {
     ThrowIfError(InvalidArgument(what, ": shape ",
                                  c10::IntArrayRef(tensor.sizes()),
@@ -203,7 +203,7 @@ std::vector<at::Tensor> Chunks(const Group& group, const char* what,
 nb::object AllToAllSingle(Tensor& out, const Tensor& in, nb::handle group,
                           bool sync) {
   Group& g = GroupOf(group);
-  if (g.rank < 0) return nb::none();
+  if (g.rank() < 0) return nb::none();
   return Run(g, sync,
              [parts = Chunks(g, "alltoall_single: in_tensor", in.value),
               into = Chunks(g, "alltoall_single: out_tensor", Written(out))](
@@ -219,7 +219,7 @@ nb::object AllToAllSingle(Tensor& out, const Tensor& in, nb::handle group,
 nb::object Scatter(Tensor& tensor, const std::vector<Tensor>& parts, int src,
                    nb::handle group, bool sync) {
   Group& g = GroupOf(group);
-  if (g.rank < 0) return nb::none();
+  if (g.rank() < 0) return nb::none();
   return Run(
       g, sync,
       [values = Values(parts), mine = Written(tensor),
@@ -231,7 +231,7 @@ nb::object Scatter(Tensor& tensor, const std::vector<Tensor>& parts, int src,
 nb::object ReduceScatter(Tensor& tensor, const std::vector<Tensor>& parts,
                          int op, nb::handle group, bool sync) {
   Group& g = GroupOf(group);
-  if (g.rank < 0) return nb::none();
+  if (g.rank() < 0) return nb::none();
   return Run(g, sync,
              [values = Values(parts), mine = Written(tensor), op = OpOf(op)](
                  Communicator& c, Deadline deadline) {

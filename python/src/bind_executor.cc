@@ -16,11 +16,10 @@
 #include "fleet/exec/scope.h"
 
 #include "array.h"
-#include "collectives.h"
 #include "extensions.h"
+#include "job.h"
 #include "program.h"
 #include "py_func.h"
-#include "served_worker.h"
 #include "status.h"
 #include "tensor.h"
 
@@ -137,8 +136,9 @@ class PyExecutor {
     if (!fetch.is_none()) {
       for (nb::handle item : fetch) fetches.push_back(NameOf(item));
     }
-    auto run = [&] {
+    auto run = [&]() -> Result<std::vector<at::Tensor>> {
       nb::gil_scoped_release release;
+      RETURN_IF_ERROR(TheJobs().Prepare(*program->graph));
       return executor_.Run(*program->graph, *scope, feeds, fetches);
     };
     std::vector<at::Tensor> values = ValueOrThrow(run());
@@ -204,8 +204,7 @@ using ScopeRef = std::shared_ptr<exec::Scope>;
 
 void AddExtensions(exec::Executor& executor, at::Device device) {
   AddPythonOps(executor, device);
-  AddCollectives(executor);
-  AddServedOperations(executor);
+  TheJobs().AddTo(executor);
 }
 
 void BindExecutor(nb::module_& m) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Training with parameter servers: programs whose parameters are on servers,
-// the worker of this process, and a server's life.
+// and a server's life. A worker's is in bind_job.cc.
 
 #include <chrono>
 #include <map>
@@ -25,36 +25,15 @@
 
 #include "job.h"
 #include "program.h"
-#include "served_worker.h"
 #include "status.h"
-#include "tensor.h"
 
 namespace fleet::python {
 namespace {
 
 using plan::ParameterServerPlan;
-using plan::PsMode;
 using plan::ServedTable;
 using plan::SparseExtras;
 using table::LearningRate;
-
-constexpr auto kWithoutGil = nb::call_guard<nb::gil_scoped_release>();
-
-template <class Call>
-auto WithoutGil(Call call) {
-  nb::gil_scoped_release release;
-  return call();
-}
-
-PsMode ModeOf(const std::string& name) {
-  for (PsMode mode :
-       {PsMode::kSync, PsMode::kHalfAsync, PsMode::kAsync, PsMode::kGeo}) {
-    if (name == plan::ToString(mode)) return mode;
-  }
-  ThrowIfError(InvalidArgument("mode '", name,
-                               "' is none of sync, half_async, async and geo"));
-  return PsMode::kAsync;
-}
 
 // ---- what tables are
 
@@ -120,7 +99,7 @@ void BindLearningRate(nb::module_& m) {
             return make(base, table::ToldRate{.name = std::move(name)});
           },
           nb::arg("name"), nb::arg("base"),
-          "`base`, until ServedWorker.set_rate says another one.")
+          "`base`, until Job.set_rate says another one.")
       .def(
           "warm_up",
           [](LearningRate& self, uint64_t steps, double start, double end,
@@ -205,7 +184,7 @@ void BindServedPrograms(nb::module_& m) {
          std::map<std::string, LearningRate> schedules,
          std::map<std::string, SparseExtras> extras, bool drop_nonfinite) {
         const plan::ParameterServerStrategy strategy{
-            .mode = ModeOf(mode),
+            .mode = ValueOrThrow(plan::ParsePsMode(mode)),
             .seed = seed,
             .served = std::move(served),
             .schedules = std::move(schedules),
@@ -235,216 +214,7 @@ void BindServedPrograms(nb::module_& m) {
       nb::arg("program"), nb::arg("tables"));
 }
 
-// ---- the worker
-
-nb::dict StatsOf(const served::SynchronizerStats& stats) {
-  nb::dict out;
-  out["steps"] = stats.steps;
-  out["staleness"] = stats.staleness;
-  out["max_staleness"] = stats.max_staleness;
-  out["queued"] = stats.queued;
-  out["max_queued"] = stats.max_queued;
-  out["waits"] = stats.waits;
-  out["waited_seconds"] = stats.waited_seconds;
-  out["pushes"] = stats.pushes;
-  out["pushed"] = stats.pushed;
-  out["pulls"] = stats.pulls;
-  out["exchanges"] = stats.exchanges;
-  out["lost_updates"] = stats.lost_updates;
-  out["server_restarts"] = stats.server_restarts;
-  return out;
-}
-
-nb::dict StatsOf(const table::SparseTableStats& stats) {
-  nb::dict out;
-  out["rows"] = stats.num_rows;
-  out["byte_size"] = stats.byte_size;
-  out["nonfinite"] = stats.num_nonfinite;
-  out["expired"] = stats.num_expired;
-  out["step"] = stats.step;
-  return out;
-}
-
-// Runs `call` with the connection, which it makes if it has to, without the
-// GIL; returns what that returns, or throws.
-template <class Call>
-auto WithWorker(ServedWorker& self, Call call) {
-  auto run = [&]() -> decltype(call(std::declval<ParameterWorker&>())) {
-    Result<ParameterWorker*> worker = self.Connect();
-    if (!worker.ok()) return worker.status();
-    return call(**worker);
-  };
-  return WithoutGil(run);
-}
-
-std::shared_ptr<ServedWorker> MakeWorker(const cluster::Role& role,
-                                         const std::string& mode,
-                                         std::optional<uint64_t> geo_steps,
-                                         std::optional<uint32_t> max_merge,
-                                         std::optional<uint32_t> queue_size) {
-  WorkerOptions options;
-  options.mode = ModeOf(mode);
-  if (geo_steps) options.geo_steps = *geo_steps;
-  if (max_merge) options.max_merge = *max_merge;
-  if (queue_size) options.queue_size = *queue_size;
-  options.interrupt = MakeSignalCheck();
-  auto worker = std::make_shared<ServedWorker>(role, std::move(options));
-  UseServedWorker(worker);
-  return worker;
-}
-
-void BindWorker(nb::module_& m) {
-  nb::class_<ServedWorker>(m, "ServedWorker",
-                           "This process as a worker of a job with servers.")
-      .def_static("make", MakeWorker, nb::arg("role"), nb::arg("mode"),
-                  nb::arg("geo_steps") = nb::none(),
-                  nb::arg("max_merge") = nb::none(),
-                  nb::arg("queue_size") = nb::none())
-      .def("serve",
-           [](ServedWorker& self, const std::vector<ServedTable>& tables) {
-             ThrowIfError(WithoutGil([&] { return self.Serve(tables); }));
-           })
-      .def("connect",
-           [](ServedWorker& self) {
-             ThrowIfError(
-                 WithWorker(self, [](ParameterWorker&) { return OkStatus(); }));
-           })
-      .def_prop_ro("connected", &ServedWorker::connected, kWithoutGil)
-      .def_prop_ro("stopped", &ServedWorker::stopped, kWithoutGil)
-      .def_prop_ro("tables", &ServedWorker::tables, kWithoutGil)
-      .def("stop",
-           [](ServedWorker& self) {
-             ThrowIfError(WithoutGil([&] { return self.Stop(); }));
-           })
-      .def(
-          "barrier",
-          [](ServedWorker& self, const std::string& name) {
-            ThrowIfError(WithWorker(
-                self, [&](ParameterWorker& w) { return w.Barrier(name); }));
-          },
-          nb::arg("name"))
-      .def(
-          "all_gather",
-          [](ServedWorker& self, const nb::bytes& bytes) {
-            const std::string given(bytes.c_str(), bytes.size());
-            nb::list all;
-            for (const std::string& part :
-                 ValueOrThrow(WithWorker(self, [&](ParameterWorker& w) {
-                   return w.AllGather("workers", given);
-                 }))) {
-              all.append(nb::bytes(part.data(), part.size()));
-            }
-            return all;
-          },
-          nb::arg("bytes"), "What every worker gave, by worker.")
-      .def("flush",
-           [](ServedWorker& self) {
-             ThrowIfError(WithWorker(
-                 self, [](ParameterWorker& w) { return w.Flush(); }));
-           })
-      .def(
-          "save",
-          [](ServedWorker& self, const std::string& folder, bool delta,
-             bool text) {
-            const ParameterWorker::SaveOptions options{
-                .kind =
-                    delta ? table::SaveKind::kDelta : table::SaveKind::kBase,
-                .text = text};
-            ThrowIfError(WithWorker(self, [&](ParameterWorker& w) {
-              return w.Save(folder, options);
-            }));
-          },
-          nb::arg("folder"), nb::arg("delta"), nb::arg("text"))
-      .def("begin_cut",
-           [](ServedWorker& self) {
-             ThrowIfError(WithWorker(
-                 self, [](ParameterWorker& w) { return w.BeginCut(); }));
-           })
-      .def("end_cut",
-           [](ServedWorker& self) {
-             ThrowIfError(WithWorker(
-                 self, [](ParameterWorker& w) { return w.EndCut(); }));
-           })
-      .def(
-          "load",
-          [](ServedWorker& self, const std::string& folder) {
-            ThrowIfError(WithWorker(
-                self, [&](ParameterWorker& w) { return w.Load(folder); }));
-          },
-          nb::arg("folder"))
-      .def(
-          "shrink",
-          [](ServedWorker& self, std::optional<std::string> parameter,
-             uint32_t days) {
-            return ValueOrThrow(
-                WithWorker(self, [&](ParameterWorker& w) -> Result<uint64_t> {
-                  return parameter ? w.Shrink(*parameter, days)
-                                   : w.Shrink(days);
-                }));
-          },
-          nb::arg("parameter").none(), nb::arg("days"))
-      .def(
-          "set_rate",
-          [](ServedWorker& self, const std::string& name, double rate) {
-            ThrowIfError(WithWorker(self, [&](ParameterWorker& w) {
-              return w.SetRate(name, rate);
-            }));
-          },
-          nb::arg("name"), nb::arg("rate"),
-          "From now on, the rate of tables that LearningRate.told named so.")
-      .def(
-          "pull_dense",
-          [](ServedWorker& self, const std::string& parameter) {
-            return Tensor{
-                ValueOrThrow(WithWorker(self,
-                                        [&](ParameterWorker& w) {
-                                          return w.PullDense(parameter);
-                                        })),
-                parameter};
-          },
-          nb::arg("parameter"))
-      .def(
-          "pull_rows",
-          [](ServedWorker& self, const std::string& parameter, int64_t begin,
-             int64_t end) {
-            std::vector<int64_t> ids;
-            for (int64_t id = begin; id < end; ++id) ids.push_back(id);
-            return Tensor{ValueOrThrow(WithWorker(self,
-                                                  [&](ParameterWorker& w) {
-                                                    return w.PullRows(parameter,
-                                                                      ids);
-                                                  })),
-                          parameter};
-          },
-          nb::arg("parameter"), nb::arg("begin"), nb::arg("end"),
-          "The rows of ids from `begin` to before `end`.")
-      .def(
-          "assign_dense",
-          [](ServedWorker& self, const std::string& parameter,
-             const Tensor& values) {
-            ThrowIfError(WithWorker(self, [&](ParameterWorker& w) {
-              return w.AssignDense(parameter, values.value);
-            }));
-          },
-          nb::arg("parameter"), nb::arg("values"))
-      .def("stats",
-           [](ServedWorker& self) {
-             return StatsOf(ValueOrThrow(WithWorker(
-                 self,
-                 [](ParameterWorker& w) -> Result<served::SynchronizerStats> {
-                   return w.stats();
-                 })));
-           })
-      .def(
-          "table_stats",
-          [](ServedWorker& self, const std::string& parameter) {
-            return StatsOf(
-                ValueOrThrow(WithWorker(self, [&](ParameterWorker& w) {
-                  return w.TableStats(parameter);
-                })));
-          },
-          nb::arg("parameter"));
-}
+// ---- a server
 
 void RunServer(const cluster::Role& role, const std::string& load_folder,
                std::vector<std::string> load_only,
@@ -456,11 +226,13 @@ void RunServer(const cluster::Role& role, const std::string& load_folder,
     options.durability = ValueOrThrow(ps::ParseDurability(*durability));
   }
   options.interrupt = MakeSignalCheck();
-  ThrowIfError(WithoutGil([&]() -> Status {
+  const Status served = [&]() -> Status {
+    nb::gil_scoped_release release;
     ASSIGN_OR_RETURN(std::unique_ptr<ParameterServer> server,
                      ParameterServer::Start(role, options));
     return server->Run();
-  }));
+  }();
+  ThrowIfError(served);
 }
 
 }  // namespace
@@ -470,9 +242,6 @@ void BindParameterServer(nb::module_& m) {
   BindExtras(m);
   BindTables(m);
   BindServedPrograms(m);
-  BindWorker(m);
-  m.def("current_served_worker", CurrentServedWorker,
-        "The worker that was made last, or None.");
   m.def("run_server", RunServer, nb::arg("role"), nb::arg("load_folder"),
         nb::arg("load_only"), nb::arg("durability") = nb::none(),
         "Serves until every worker of the job has stopped.");

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Programs of several ranks: how they are rewritten, and over whom their
-// collective operations run.
+// Programs of several ranks: how they are rewritten.
 
-#include <exception>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,46 +12,15 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "fleet/base/no_destructor.h"
 #include "fleet/cluster/role.h"
 #include "fleet/plan/plan.h"
 #include "fleet/sync/overlap.h"
-#include "fleet/sync/static_collectives.h"
 
-#include "collectives.h"
-#include "job.h"
 #include "program.h"
 #include "status.h"
 
 namespace fleet::python {
 namespace {
-
-Result<sync::CollectiveGroup> FindGroup(int64_t ring) {
-  nb::gil_scoped_acquire gil;
-  try {
-    Group& group = GroupOf(ring == 0 ? nb::object(nb::none())
-                                     : nb::object(nb::int_(ring)));
-    if (group.communicator == nullptr) {
-      return InvalidArgument("rank ", group.job->fleet().rank(),
-                             " is not in group ", group.id);
-    }
-    return sync::CollectiveGroup{
-        .communicator = group.communicator,
-        .ranks_on_host = group.job->fleet().role().local_size.value_or(0),
-        .timeout = group.timeout(),
-        .interrupt = group.job->interrupt()};
-  } catch (const std::exception& error) {
-    return FailedPrecondition(error.what());
-  }
-}
-
-// One for all executors, which share its buckets. Never destroyed: a schedule
-// may hold a bucket when the process ends.
-sync::StaticCollectives& TheCollectives() {
-  static base::NoDestructor<std::shared_ptr<sync::StaticCollectives>>
-      collectives(std::make_shared<sync::StaticCollectives>(FindGroup));
-  return **collectives;
-}
 
 std::vector<std::string> ApplyPlan(
     const ProgramRef& main, const ProgramRef& startup,
@@ -73,10 +39,6 @@ std::vector<std::string> ApplyPlan(
 }
 
 }  // namespace
-
-void AddCollectives(exec::Executor& executor) {
-  TheCollectives().AddTo(executor);
-}
 
 void BindPlan(nb::module_& m) {
   m.def("apply_plan", ApplyPlan, nb::arg("main"), nb::arg("startup"),

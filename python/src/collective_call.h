@@ -7,19 +7,14 @@
 #define FLEET_PYTHON_SRC_COLLECTIVE_CALL_H_
 
 #include <chrono>
-#include <mutex>
 #include <optional>
 #include <utility>
 
-#include <ATen/core/grad_mode.h>
-#include <c10/util/Exception.h>
 #include <nanobind/nanobind.h>
 
 #include "fleet/base/deadline.h"
 #include "fleet/base/future.h"
 #include "fleet/base/interrupt.h"
-#include "fleet/comm/communicator.h"
-#include "fleet/ops/aten_error.h"
 
 #include "job.h"
 #include "status.h"
@@ -70,31 +65,19 @@ class Task final {
 // is not in the group it does nothing.
 template <typename Call>
 nanobind::object Run(Group& group, bool sync, Call call) {
-  if (group.communicator == nullptr) return nanobind::none();
-  RequireRunning(group);
+  if (group.communicator() == nullptr) return nanobind::none();
   if (!sync) {
-    // The call may run when the group is gone, at the end of the process.
-    auto later = [call = std::move(call),
-                  timeout = group.timeout()](comm::Communicator& communicator) {
-      try {
-        at::NoGradGuard guard;
-        return call(communicator, base::Deadline::After(timeout));
-      } catch (const c10::Error& error) {
-        return ops::FromException(error);
-      }
-    };
-    base::Future<> done = [&] {
+    Result<base::Future<>> done = [&] {
       nanobind::gil_scoped_release release;
-      std::lock_guard lock(group.one_call);
-      return group.communicator->Start(std::move(later));
+      return group.Start(std::move(call));
     }();
-    return nanobind::cast(Task(std::move(done), group.job->interrupt()));
+    return nanobind::cast(
+        Task(ValueOrThrow(std::move(done)), group.job().interrupt()));
   }
   Status status;
   {
     nanobind::gil_scoped_release release;
-    std::lock_guard lock(group.one_call);
-    status = call(*group.communicator, group.deadline());
+    status = group.Run(call);
   }
   ThrowIfError(status);
   return nanobind::none();

@@ -7,12 +7,12 @@
 #include <cstdlib>
 #include <vector>
 
-#include "fleet/fleet.h"
+#include "fleet/job.h"
 
 namespace {
 
 fleet::Status Run(int culprit) {
-  ASSIGN_OR_RETURN(auto job, fleet::Fleet::Init());
+  ASSIGN_OR_RETURN(auto job, fleet::Job::Init());
   std::vector<float> ones(1000, 1.0f);
   const fleet::comm::Span data{reinterpret_cast<std::byte*>(ones.data()),
                                ones.size(), fleet::comm::DataType::kFloat32};

@@ -18,7 +18,7 @@ torch::Tensor Loss(const torch::Tensor& out, const torch::Tensor& y) {
 
 fleet::Status Train(int64_t num_epochs) {
   torch::manual_seed(1);
-  ASSIGN_OR_RETURN(auto job, fleet::Fleet::Init());
+  ASSIGN_OR_RETURN(auto job, fleet::Job::Init());
   fleet::DistributedModel model(*job, torch::nn::Linear(2, 1));
   fleet::DistributedOptimizer adam(
       *job, torch::optim::Adam(model->parameters(), 1e-2));
@@ -28,8 +28,7 @@ fleet::Status Train(int64_t num_epochs) {
   // SNIPPET 1
   std::printf("%.9g %.9g\n", model->weight[0][0].item<double>(),
               model->bias[0].item<double>());
-  job->Finish();
-  return fleet::OkStatus();
+  return job->Finish();
 }
 
 }  // namespace

@@ -35,8 +35,6 @@ fleet::Status Train() {
 }
 
 fleet::Status Serve() {
-  ASSIGN_OR_RETURN(auto role, fleet::cluster::RoleFromEnvironment(
-                                  fleet::cluster::ReadEnvironment(), false));
   // SNIPPET 2
 }
 

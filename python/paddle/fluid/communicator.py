@@ -17,7 +17,7 @@ class Communicator:
     def _worker(self):
         from .. import _core
 
-        worker = _core.current_served_worker()
+        worker = _core.served_job()
         if worker is None:
             raise RuntimeError(
                 "this process is no worker of a job with servers: call "
@@ -40,7 +40,7 @@ class Communicator:
 
     def is_running(self):
         worker = self._worker()
-        return worker.connected and not worker.stopped
+        return worker.connected and not worker.finished
 
     def recv(self):
         """Parameters come back with every step."""

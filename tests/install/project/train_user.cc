@@ -10,7 +10,7 @@
 #include "fleet/distributed_sampler.h"
 
 int main() {
-  auto job = fleet::Fleet::Init();
+  auto job = fleet::Job::Init();
   if (!job.ok()) {
     std::fprintf(stderr, "%s\n", job.status().ToString().c_str());
     return 1;
@@ -33,6 +33,6 @@ int main() {
                   sum.item<float>() == static_cast<float>((*job)->size());
   std::printf("rank %d of %d: loss %g -> %g\n", (*job)->rank(), (*job)->size(),
               first, last);
-  (*job)->Finish();
-  return ok && last < first ? 0 : 1;
+  const bool ended = (*job)->Finish().ok();
+  return ok && ended && last < first ? 0 : 1;
 }

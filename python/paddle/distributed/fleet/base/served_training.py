@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker's part of a job with servers: its programs, its connection, its end.
 
-The first run of a program that needs servers connects; a process that ends with status 0
-flushes and says good-bye (python/src/served_worker.h). So init_worker and stop_worker
+Before the first run of a program that needs servers the engine connects; a process that
+ends with status 0 flushes and says good-bye (fleet/job.h). So init_worker and stop_worker
 are for scripts that want to say when.
 """
 
@@ -146,7 +146,7 @@ class ServedTraining:
         options = {**_QUEUE, **self._queue}
         if self.mode.name == "geo":
             options["geo_steps"] = self.mode.geo_steps
-        self._worker = _core.ServedWorker.make(self.role, self.mode.name, **options)
+        self._worker = _core.Job.with_servers(self.role, self.mode.name, **options)
         self._worker.serve(self._tables)
 
     def connect(self):
@@ -155,7 +155,7 @@ class ServedTraining:
 
     def stop(self):
         """Everything that this worker computed is on the servers; it is done."""
-        self.worker.stop()
+        self.worker.finish()
         self._stopped = True
 
     @contextlib.contextmanager

@@ -118,7 +118,7 @@ def _number(configs, key, flag):
 
 
 def queue_settings(strategy):
-    """How much an async worker merges and queues, as arguments of ServedWorker.make;
+    """How much an async worker merges and queues, as arguments of Job.with_servers;
     says of settings without an effect that they have none."""
     configs = strategy.a_sync_configs
     for key, reason in _WITHOUT_EFFECT.items():

@@ -2,8 +2,8 @@
 
 // For tests: a job whose ranks are threads.
 
-#ifndef FLEET_TESTING_FLEET_FIXTURES_H_
-#define FLEET_TESTING_FLEET_FIXTURES_H_
+#ifndef FLEET_TESTING_JOB_FIXTURES_H_
+#define FLEET_TESTING_JOB_FIXTURES_H_
 
 #include <functional>
 #include <thread>
@@ -12,23 +12,23 @@
 #include <gtest/gtest.h>
 
 #include "fleet/base/status_matchers.h"
-#include "fleet/fleet.h"
+#include "fleet/job.h"
 #include "fleet/testing/membership_fixtures.h"
 
 namespace fleet {
 
-// Runs `rank_main` with a Fleet of its own on each of `size` threads.
-inline void RunJob(int size, const std::function<void(Fleet&)>& rank_main) {
+// Runs `rank_main` with a Job of its own on each of `size` threads.
+inline void RunJob(int size, const std::function<void(Job&)>& rank_main) {
   cluster::Port port;
   const cluster::Endpoint first = port.endpoint();
   port.Close();
   std::vector<std::thread> ranks;
   for (int i = 0; i < size; ++i) {
     ranks.emplace_back([&, i] {
-      auto job = Fleet::Init({.role = cluster::Worker(i, size, first)});
+      auto job = Job::Init({.role = cluster::Worker(i, size, first)});
       ASSERT_OK(job.status());
       rank_main(**job);
-      (*job)->Finish();
+      EXPECT_OK((*job)->Finish());
     });
   }
   for (std::thread& rank : ranks) rank.join();
@@ -36,4 +36,4 @@ inline void RunJob(int size, const std::function<void(Fleet&)>& rank_main) {
 
 }  // namespace fleet
 
-#endif  // FLEET_TESTING_FLEET_FIXTURES_H_
+#endif  // FLEET_TESTING_JOB_FIXTURES_H_
