@@ -295,6 +295,20 @@ __device__ void ForEach(const One& u, i64 begin, i64 end, double rate,
   }
 }
 
+// Takes the step of a rule to the elements. Not a lambda, which NVRTC before
+// 13.5 takes for a function of the host.
+struct EachOf {
+  const One& u;
+  i64 begin, end;
+  double rate;
+  const fleet::optim::Adjusted<float>& gradient;
+
+  template <class Step>
+  __device__ void operator()(const Step& step) const {
+    ForEach(u, begin, end, rate, gradient, step);
+  }
+};
+
 extern "C" __global__ void __launch_bounds__(256)
     Update(const __grid_constant__ Batch batch) {
   using namespace fleet::optim;
@@ -315,9 +329,8 @@ extern "C" __global__ void __launch_bounds__(256)
   for (int j = 0; j < 2; ++j) {
     if (u.power[j] != nullptr) in.power[j] = (double)*u.power[j];
   }
-  WithStep<float>(batch.rule, in, [&](const auto& step) {
-    ForEach(u, begin, end, rate, gradient, step);
-  });
+  WithStep<float>(batch.rule, in,
+                  EachOf{u, begin, end, rate, gradient});
 }
 
 extern "C" __global__ void Advance(const __grid_constant__ Powers powers) {
