@@ -112,7 +112,7 @@ Result<std::unique_ptr<PsClient>> PsClient::Connect(
       new PsClient(num_servers, std::move(open), options));
   Lanes& lanes = client->lanes_;
   for (uint32_t s = 0; s < num_servers; ++s) {
-    RETURN_IF_ERROR(lanes.Named(lanes.OpenLife(s, deadline), {"connect"}, s));
+    RETURN_IF_ERROR(lanes.Named(lanes.Meet(s, deadline), {"connect"}, s));
   }
   lanes.StartBeating();
   RETURN_IF_ERROR(client->Refresh(deadline));

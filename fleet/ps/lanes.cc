@@ -134,6 +134,20 @@ Status Lanes::OpenLife(uint32_t server, Deadline deadline) {
   return OkStatus();
 }
 
+Status Lanes::Meet(uint32_t server, Deadline deadline) {
+  const Deadline patience =
+      Earlier(deadline, Deadline::After(options_.reconnect_for));
+  base::Interrupt never;
+  while (true) {
+    Status met = OpenLife(server, deadline);
+    if (met.code() != StatusCode::kUnavailable || patience.expired()) {
+      return met;
+    }
+    if (options_.interrupt) RETURN_IF_ERROR(options_.interrupt());
+    (void)never.SleepUntil(Earlier(patience, Deadline::After(kRetryInterval)));
+  }
+}
+
 void Lanes::StartBeating() {
   beating_ = std::jthread([this] { Beat(); });
 }

@@ -188,6 +188,9 @@ class Lanes final {
   // lives; it carries nothing more. That to server 0 comes first of all: it
   // gives this worker its incarnation.
   Status OpenLife(uint32_t server, Deadline deadline);
+  // The first time. A server that ends in the middle of it is waited for as in
+  // any call: its log may have the hello already.
+  Status Meet(uint32_t server, Deadline deadline);
   // From here on a thread, one for all servers, sends signs of life, and names
   // servers that give none in the log. To servers that were lost it says hello
   // again as soon as they are there, where the options wait for them: one that

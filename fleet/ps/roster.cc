@@ -101,14 +101,14 @@ Status Roster::Enter(int worker, uint64_t incarnation, uint64_t turn) {
   if (it.incarnation != incarnation) {
     it.incarnation = incarnation;
     it.num_connections = 0;
+    it.stopped = false;
+    it.may_say_again = false;
     ++view_;
     it.is_back = it.is_back || it.was_at_barrier;
     it.was_at_barrier = false;
     for (auto& [name, round] : rounds_) round.here.erase(worker);
   }
   it.seen = true;
-  it.stopped = false;
-  it.may_say_again = false;
   ++it.num_connections;
   changed_.NotifyAll();
   return OkStatus();
@@ -129,6 +129,7 @@ void Roster::Stop(int worker, uint64_t incarnation) {
   Worker& it = workers_[static_cast<size_t>(worker)];
   if (it.incarnation != incarnation) return;
   it.stopped = true;
+  it.may_say_again = false;
   changed_.NotifyAll();
 }
 

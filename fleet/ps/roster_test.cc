@@ -207,6 +207,21 @@ TEST(Roster, WaitsForThemForSomeTimeOnly) {
 
 // A server that was started again does not wait for those that had said
 // good-bye to it before.
+// The worker gave up waiting for the answer, and said good-bye elsewhere.
+TEST(Roster, AHelloThatComesLateIsNotABeginning) {
+  Roster roster({.num_workers = 1, .grace = 30s});
+  ASSERT_OK(roster.Enter(0, 77));
+  roster.Stop(0, 77);
+  ASSERT_OK(roster.Enter(0, 77));
+  roster.Leave(0, 77);
+  roster.Leave(0, 77);
+  EXPECT_OK(roster.WaitUntilStopped(Deadline::After(10ms)));
+  // Another incarnation is one.
+  ASSERT_OK(roster.Enter(0, 78));
+  EXPECT_THAT(roster.WaitUntilStopped(Deadline::After(10ms)),
+              StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("worker 0")));
+}
+
 TEST(Roster, DoesNotWaitForWorkersThatStoppedInAnEarlierLife) {
   Roster roster({.num_workers = 2, .epoch = 2, .grace = 10s});
   roster.KnowStopped(1, 77);
