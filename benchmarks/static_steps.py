@@ -158,7 +158,9 @@ def resnet_batch():
 
 def resnet_torch(torch, keep=True):
     nn = torch.nn
-    torch.manual_seed(5)
+    # With 5, an input of a ReLU is within 1e-6 of zero in the second step, and has
+    # another sign on either side: gradients then differ by 1e-2.
+    torch.manual_seed(6)
     model = resnet18(
         nn, lambda i, o, k, s, p: nn.Conv2d(i, o, k, s, p, bias=False), nn.BatchNorm2d
     )
@@ -385,9 +387,7 @@ def run(peer_python=None):
     yield from cpp_rows()
     peer, weights = resnet_torch(torch)
     ours = resnet_ours(paddle, weights)
-    # Sums that round otherwise turn an element of a ReLU around now and then; from the
-    # third step on the losses may differ by that.
-    check_losses("ResNet-18", ours, peer, steps=2)
+    check_losses("ResNet-18", ours, peer, steps=3)
     times = best_in_turns([ours, peer], 3, 6)
     name = "static ResNet-18, 32x32, batch 16"
     yield Row(name, times[0] * 1e3, times[1] * 1e3, "ms", 0.95)
